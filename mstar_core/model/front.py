@@ -1,0 +1,75 @@
+"""The weight-free front of a model: requests in, text or sound out. Free of torch and engine."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from mstar_core.config.sampling import SamplingSettings
+
+
+@frozen(kw_only=True, eq=False)
+class Request:
+    """One request in numbers: what the engine needs, and nothing of text or files.
+
+    It is built by a :class:`Front` (or by hand, for a model whose inputs are already numbers).
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    """Per input name of the ``prompt`` walks: ``[items, *shape]`` (``ids`` int64 ``[prompt]``)."""
+    max_new_tokens: int = 16
+    stop_ids: frozenset[int] = frozenset()
+    stop: tuple[str, ...] = ()
+    """Stop strings; checked by whoever turns ids into text (see ``mstar_core.text``)."""
+    ignore_stop_ids: bool = False
+    sampling: SamplingSettings = field(factory=SamplingSettings)
+    settings: Mapping[str, Any] = field(factory=dict)
+    """Further settings by resource kind, as that resource documents them."""
+    id: str = field(factory=lambda: uuid.uuid4().hex)
+
+
+class Front(ABC):
+    """Turns what a person gives into a :class:`Request`, and token ids into text."""
+
+    stop_ids: frozenset[int] = frozenset()
+    """Ids that end a generation: the tokenizer's and the configuration's together."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, special tokens left out."""
+
+    def text_request(self, prompt: str, **options: Any) -> Request:
+        """A request that continues ``prompt``. Raises RequestError where the model takes no text."""
+        raise _unsupported(self, "text prompts")
+
+    def chat_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
+        """A request that answers ``messages``. Raises RequestError where the model does not chat."""
+        raise _unsupported(self, "chat")
+
+    def audio_request(self, samples: np.ndarray, rate: int, **options: Any) -> Request:
+        """A request over ``samples`` float32 ``[T]`` or ``[T, channels]`` at ``rate`` Hz."""
+        raise _unsupported(self, "audio")
+
+    def capabilities(self) -> frozenset[str]:
+        """Which of ``text``, ``chat``, ``audio`` the model answers, for commands and routes."""
+        kinds = {"text": "text_request", "chat": "chat_request", "audio": "audio_request"}
+        return frozenset(k for k, m in kinds.items() if getattr(type(self), m) is not getattr(Front, m))
+
+
+FrontMaker = Callable[[], Front]
+
+
+def _unsupported(front: Front, what: str) -> Exception:
+    from mstar_core.errors import RequestError, Words
+
+    return RequestError(
+        where=type(front).__name__,
+        got=Words(what),
+        want=f"one of: {', '.join(sorted(front.capabilities())) or 'token ids'}",
+        fix="use a model that serves it",
+    )

@@ -1,0 +1,176 @@
+"""Nodes, walks and the walk graph: what a model declares, as plain data, free of torch.
+
+A *walk* is one kind of step over one node. Its inputs are fed from one of three places:
+
+``prompt``
+    Arrays of the request, item by item along their first axis (tokens, audio windows). A walk that
+    is ``chunkable`` may be cut into several steps; it samples on its last item.
+``loop``
+    What the node's own earlier step left in the request's carry row: one item a step. It never
+    passes through the host.
+``edge``
+    Items that another walk put into an edge.
+
+A *graph* says in which order a request takes its walks: :class:`Sequence` of :class:`Once` and
+:class:`Loop` parts, or a :class:`Stream` of a producer and a consumer that run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import field, frozen
+
+from mstar_core.errors import ConfigError, Words
+
+FEEDS = ("prompt", "loop", "edge")
+
+
+@frozen(kw_only=True)
+class Input:
+    """A named tensor of a walk: packed ``[items, *shape]``."""
+
+    name: str
+    dtype: str = "int64"
+    """A torch dtype by name, or ``model`` for the node's compute dtype."""
+    shape: tuple[int, ...] = ()
+    loops: bool = False
+    """Fed back by an output of the same node's earlier step (see :attr:`Output.loops_to`)."""
+
+
+@frozen(kw_only=True)
+class Output:
+    """A named tensor that a forward returns: ``[rows, *shape]``, or ``[items, *shape]`` to an edge."""
+
+    name: str
+    read: bool = False
+    """Copied to the host behind the step, without waiting."""
+    loops_to: str | None = None
+    """The looped input that the next step of the row finds it in."""
+    edge: str | None = None
+    """The edge that it travels."""
+
+
+@frozen(kw_only=True)
+class Walk:
+    """One kind of step over one node."""
+
+    name: str
+    node: str
+    feed: str = field()
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...] = ()
+    samples: bool = False
+    """The last item of a row yields a token that the host reads and that counts as generated."""
+    chunkable: bool = False
+    """The row's items may be split over several steps."""
+    edge: str | None = None
+    """The edge that feeds it (``feed="edge"``)."""
+    capture: bool = True
+    """Worth capturing at all."""
+
+    @feed.validator
+    def _known(self, attribute: object, value: str) -> None:
+        if value not in FEEDS:
+            raise ConfigError(
+                where=f"walk {self.name}.feed", got=value, want=f"one of {', '.join(FEEDS)}",
+                fix="name where the inputs of the walk come from",
+            )
+
+    @property
+    def is_decode(self) -> bool:
+        """Every row has exactly one item (a loop)."""
+        return self.feed == "loop"
+
+
+@frozen(kw_only=True)
+class Edge:
+    """A queue of items from one walk to another, one per request, kept in a ring on the device."""
+
+    name: str
+    source: str
+    """The walk that fills it."""
+    target: str
+    """The walk that empties it."""
+    input: str
+    """The target's input that receives it."""
+    shape: tuple[int, ...]
+    dtype: str = "model"
+    waits: str = "launched"
+    """``launched``: the value stays on the device; ``read``: the host decides before it is used."""
+    capacity: int = 1
+    """Items that may wait per request."""
+
+
+@frozen(kw_only=True)
+class Node:
+    """A named unit of compute with its resources and walks."""
+
+    name: str
+    walks: tuple[Walk, ...]
+    resources: tuple[object, ...] = ()
+    """``ResourceSpec`` of each resource."""
+
+
+@frozen
+class Once:
+    """Take the walk until its inputs are used up."""
+
+    walk: str
+
+
+@frozen
+class Loop:
+    """Take the walk until the request stops (a stop id, max_new_tokens, the context's end)."""
+
+    walk: str
+
+
+@frozen
+class Sequence:
+    """One part after the other."""
+
+    parts: tuple[Once | Loop | Stream, ...]
+
+
+@frozen
+class Stream:
+    """Producer and consumer at once, joined by an edge; the consumer ends when the edge is dry."""
+
+    producer: Sequence | Loop
+    consumer: Once
+    edge: str
+
+
+Graph = Sequence
+
+
+def walks_of(graph: Sequence | Once | Loop | Stream) -> Iterator[str]:
+    """The names of the walks in ``graph``, in order."""
+    if isinstance(graph, Once | Loop):
+        yield graph.walk
+    elif isinstance(graph, Stream):
+        yield from walks_of(graph.producer)
+        yield from walks_of(graph.consumer)
+    else:
+        for part in graph.parts:
+            yield from walks_of(part)
+
+
+def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequence) -> None:
+    """Raise ConfigError for a walk, node or edge that the graph names and nobody declares."""
+    walks = {w.name: w for node in nodes for w in node.walks}
+    for name in walks_of(graph):
+        if name not in walks:
+            raise ConfigError(
+                where="graph", got=Words(f"walk {name!r}"), want=f"one of {sorted(walks)}",
+                fix="declare the walk on a node, or correct its name",
+            )
+    named = {e.name for e in edges}
+    for walk in walks.values():
+        for edge in [walk.edge, *(o.edge for o in walk.outputs)]:
+            if edge is not None and edge not in named:
+                raise ConfigError(
+                    where=f"walk {walk.name}", got=Words(f"edge {edge!r}"),
+                    want=f"one of {sorted(named)}", fix="declare the edge on the model",
+                )

@@ -1,0 +1,1 @@
+"""Operations: one folder each, with its contract, its reference and its torch backend."""
