@@ -1,0 +1,51 @@
+"""Configuration: YAML with line numbers to frozen classes, and where every value came from."""
+
+from mstar_core.config.checks import Bytes, flag, number, one_of, parse_bytes, whole, words
+from mstar_core.config.describe import Row, describe
+from mstar_core.config.findings import ConfigErrors
+from mstar_core.config.generation import generation_defaults
+from mstar_core.config.located import Located, Origin
+from mstar_core.config.resolve import FindConfig, Resolved, resolve
+from mstar_core.config.schema import (
+    CaptureConfig,
+    Config,
+    DebugConfig,
+    EngineConfig,
+    LimitsConfig,
+    ModelConfig,
+    NodeConfig,
+    PluginsConfig,
+    ServerConfig,
+    about,
+)
+from mstar_core.config.structure import structure
+
+__all__ = [
+    "Bytes",
+    "CaptureConfig",
+    "Config",
+    "ConfigErrors",
+    "DebugConfig",
+    "EngineConfig",
+    "FindConfig",
+    "LimitsConfig",
+    "Located",
+    "ModelConfig",
+    "NodeConfig",
+    "Origin",
+    "PluginsConfig",
+    "Resolved",
+    "Row",
+    "ServerConfig",
+    "about",
+    "describe",
+    "flag",
+    "generation_defaults",
+    "number",
+    "one_of",
+    "parse_bytes",
+    "resolve",
+    "structure",
+    "whole",
+    "words",
+]
