@@ -1,0 +1,32 @@
+"""Logging of the command: to stderr, as text or as one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import Literal
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record: time, level, logger, message, and the traceback if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        line = {
+            "time": self.formatTime(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def start_logging(level: str, form: Literal["text", "json"]) -> None:
+    """Send records of at least ``level`` to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,78 @@
+"""A row of ``list-plugins``: one plugin, its state, and why."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from attrs import asdict, frozen
+
+from mstar_core.errors import Refusal
+from mstar_core.plugins.manifest import Manifest, Offers
+
+State = Literal[
+    "ready",
+    "disabled",
+    "not allowed",
+    "shadowed",
+    "renamed",
+    "broken",
+    "incompatible",
+    "no hardware",
+]
+Origin = Literal["editable", "wheel", "path"]
+
+
+@frozen(kw_only=True)
+class PluginRecord:
+    """One entry point of one installed distribution. Nothing of it has been imported."""
+
+    name: str
+    """The entry point's name: what a person calls the plugin."""
+    distribution: str
+    version: str
+    origin: Origin
+    """How it came here: an editable checkout, a wheel, or merely on the path."""
+    module: str
+    """The light module with its hooks."""
+    requires: tuple[str, ...] = ()
+    """Its ``Requires-Dist`` lines."""
+    manifest: Manifest | None = None
+    state: State = "ready"
+    refusal: Refusal | None = None
+    """Why it is not ready."""
+    hooks: tuple[str, ...] = ()
+    """The hooks it implements; known once it was loaded or probed."""
+    notes: tuple[str, ...] = ()
+    """What a probe noticed and is not wrong enough to refuse it."""
+
+    @property
+    def offers(self) -> Offers:
+        """What it brings, or nothing where its manifest could not be read."""
+        return self.manifest.offers if self.manifest else Offers()
+
+    @property
+    def title(self) -> str:
+        """Its manifest's title, or an empty string."""
+        return self.manifest.title if self.manifest else ""
+
+    @property
+    def release(self) -> str:
+        """``distribution version``, as a message names it."""
+        return f"{self.distribution} {self.version}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for ``--json``."""
+        return {
+            "name": self.name,
+            "distribution": self.distribution,
+            "version": self.version,
+            "origin": self.origin,
+            "module": self.module,
+            "title": self.title,
+            "api": self.manifest.api if self.manifest else None,
+            "state": self.state,
+            "offers": asdict(self.offers),
+            "hooks": list(self.hooks),
+            "why": self.refusal.as_dict() if self.refusal else None,
+            "notes": list(self.notes),
+        }

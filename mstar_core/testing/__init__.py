@@ -1,0 +1,1 @@
+"""The conformance kit: a pytest plugin with ready test classes for models, resources, backends."""

@@ -1,0 +1,1 @@
+"""Whisper speech recognition on mstar-core. Importing this package imports no torch."""
