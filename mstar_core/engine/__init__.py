@@ -1,0 +1,1 @@
+"""Warmup, the life of a step, the device and its graphs."""

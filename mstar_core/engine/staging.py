@@ -1,0 +1,206 @@
+"""One copy in and one row out per step, through rings of page-locked host blocks.
+
+All host arrays of a step (plans and inputs) are laid in one block and travel in one copy; what the
+host reads of the step lands in another. Both come from rings of ``depth`` = steps in flight + 1
+blocks: a block is written again only when the entry that used it has been retired, because the
+engine never has more than ``depth`` entries between staging and retiring.
+
+::
+
+    ring 0   [stage 4][····in flight····][retire 4]          [stage 6] ...
+    ring 1            [stage 5][····in flight····][retire 5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from mstar_core.engine.device import Device
+from mstar_core.errors import SealedError, Words
+from mstar_core.fixed import FixedBuffers
+
+Key = tuple[str, str]
+"""(owner, field): a resource key and a plan's field, or ``("inputs", name)``."""
+
+ALIGN_BYTES = 16
+"""Kernels load 16 bytes at once where they know that an address allows it."""
+
+
+@frozen
+class Place:
+    """Where one array lies in a block."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+    num_bytes: int
+
+    def of(self, block: np.ndarray) -> np.ndarray:
+        """The array as a view of a host block."""
+        flat = block[self.offset : self.offset + self.num_bytes]
+        return flat.view(self.dtype).reshape(self.shape)
+
+    def of_tensor(self, block: Tensor) -> Tensor:
+        """The array as a view of a device block."""
+        flat = block[self.offset : self.offset + self.num_bytes]
+        return flat.view(torch_dtype(self.dtype)).view(self.shape)
+
+
+@frozen
+class BlockLayout:
+    """Arrays laid end to end in a block of bytes, each on a 16-byte boundary."""
+
+    places: Mapping[Key, Place]
+    num_bytes: int
+
+    @classmethod
+    def of(cls, arrays: Mapping[Key, np.ndarray]) -> Self:
+        """The layout of these arrays, in their order."""
+        places: dict[Key, Place] = {}
+        offset = 0
+        for key, array in arrays.items():
+            places[key] = Place(array.dtype, array.shape, offset, array.nbytes)
+            offset += -(-array.nbytes // ALIGN_BYTES) * ALIGN_BYTES
+        return cls(places, offset)
+
+    def views(self, block: Tensor) -> dict[Key, Tensor]:
+        """Tensors of the arrays' shapes and dtypes over a uint8 ``block``."""
+        return {key: place.of_tensor(block) for key, place in self.places.items()}
+
+    def check(self, arrays: Mapping[Key, np.ndarray]) -> None:
+        """Raise SealedError for an array that is missing, new, or of another shape or dtype."""
+        for key in {**self.places, **arrays}:
+            place, array = self.places.get(key), arrays.get(key)
+            if place is None or array is None:
+                got, want = ("absent", "present") if array is None else ("present", "absent")
+            elif (place.dtype, place.shape) != (array.dtype, array.shape):
+                got = f"{array.dtype}{list(array.shape)}"
+                want = f"{place.dtype}{list(place.shape)}"
+            else:
+                continue
+            raise SealedError(
+                where=f"static block, {'.'.join(key)}",
+                got=Words(got),
+                want=f"{want}, as in the padding-only plan at capture",
+                fix="pad the plan's arrays to the bucket, and keep their dtypes",
+            )
+
+
+def torch_dtype(dtype: np.dtype) -> torch.dtype:
+    """The torch dtype of a numpy dtype."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
+@frozen(eq=False)
+class StaticBlock:
+    """A bucket's device block: the addresses that its graph has recorded."""
+
+    layout: BlockLayout
+    block: Tensor
+    views: Mapping[Key, Tensor]
+
+    @classmethod
+    def claim(cls, buffers: FixedBuffers, name: str, arrays: Mapping[Key, np.ndarray]) -> Self:
+        """A block for arrays like these, claimed as fixed buffer ``staging.<name>``, zeroed."""
+        layout = BlockLayout.of(arrays)
+        block = buffers.claim("staging", name, (max(layout.num_bytes, 1),), torch.uint8)
+        return cls(layout, block, layout.views(block))
+
+
+class Staging:
+    """The ring of blocks that steps travel in, and the device block of eager steps."""
+
+    def __init__(
+        self, device: Device, buffers: FixedBuffers, depth: int, max_bytes: int, name: str = "eager"
+    ) -> None:
+        """``depth`` host blocks of ``max_bytes``, and one on the device: ``staging.<name>``."""
+        self._device = device
+        self._ring = [device.pinned((max_bytes,), torch.uint8) for _ in range(depth)]
+        self._eager = buffers.claim("staging", name, (max_bytes,), torch.uint8)
+        self._next = 0
+
+    def stage(
+        self, arrays: Mapping[Key, np.ndarray], target: StaticBlock | None = None
+    ) -> Mapping[Key, Tensor]:
+        """Send ``arrays`` in one copy; the tensors they arrive in, in stream order.
+
+        Every call belongs to one entry, which is launched (or failed) and retired. ``target`` is
+        a bucket's block; None is an eager step, whose tensors hold until the next eager step's
+        copy. Raises SealedError where the arrays differ from the target's, or exceed the ring.
+        """
+        if target is not None:
+            target.layout.check(arrays)
+        layout = BlockLayout.of(arrays) if target is None else target.layout
+        host = self._ring[self._next]
+        if layout.num_bytes > len(host):
+            raise SealedError(
+                where="staging",
+                got=Words(f"{layout.num_bytes} bytes in one step"),
+                want=f"at most {len(host)} bytes, the size at build",
+                fix="size the ring from the largest step that the token budget allows",
+            )
+        self._next = (self._next + 1) % len(self._ring)
+        filled = host.numpy()
+        for key, place in layout.places.items():
+            place.of(filled)[...] = arrays[key]
+        block = self._eager if target is None else target.block
+        if layout.num_bytes:
+            self._device.copy_in(host[: layout.num_bytes], block[: layout.num_bytes])
+        return layout.views(block) if target is None else target.views
+
+
+@define(eq=False)
+class Landing:
+    """Where one entry's outputs land on the host."""
+
+    _device: Device
+    _block: Tensor
+    _rows: dict[str, Tensor] = field(factory=dict, init=False)
+
+    def copy_out(self, outputs: Mapping[str, Tensor]) -> None:
+        """Send these outputs to the host: inside ``Device.run``, behind what computes them.
+
+        Raises SealedError where they exceed the block.
+        """
+        offset = 0
+        for name, value in outputs.items():
+            end = offset + value.numel() * value.element_size()
+            if end > len(self._block):
+                raise SealedError(
+                    where=f"read-back, output {name}",
+                    got=Words(f"{end} bytes in one step"),
+                    want=f"at most {len(self._block)} bytes, the size at build",
+                    fix="size the read-back from the widest step's outputs",
+                )
+            row = self._block[offset:end].view(value.dtype).view(value.shape)
+            self._device.copy_out(value, row)
+            self._rows[name] = row
+            offset = -(-end // ALIGN_BYTES) * ALIGN_BYTES
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Copies of what landed; right once the entry's event has passed."""
+        return {name: row.numpy().copy() for name, row in self._rows.items()}
+
+
+class ReadBack:
+    """The ring of blocks that outputs land in."""
+
+    def __init__(self, device: Device, depth: int, max_bytes: int) -> None:
+        """``depth`` host blocks of ``max_bytes`` each."""
+        self._device = device
+        self._ring: Sequence[Tensor] = [
+            device.pinned((max_bytes,), torch.uint8) for _ in range(depth)
+        ]
+        self._next = 0
+
+    def lend(self) -> Landing:
+        """The landing of the next entry; its block is used again ``depth`` entries later."""
+        block = self._ring[self._next]
+        self._next = (self._next + 1) % len(self._ring)
+        return Landing(self._device, block)
