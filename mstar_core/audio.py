@@ -108,14 +108,8 @@ def resample(samples_T: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
     0.9 of the lower Nyquist frequency come out within 0.0001 of full scale; those beyond it are
     100 dB down. Raises RequestError for a rate that is not a whole number in the accepted range.
     """
-    for value in (rate, new_rate):
-        if type(value) is not int or not MIN_RATE <= value <= MAX_RATE:
-            raise RequestError(
-                where="rate",
-                got=value,
-                want=f"a whole number from {MIN_RATE} to {MAX_RATE} (samples per second)",
-                fix="give the rate at which the samples were taken",
-            )
+    check_rate(rate)
+    check_rate(new_rate)
     if rate == new_rate or len(samples_T) == 0:
         return samples_T.astype(np.float32, copy=False)
     common = math.gcd(rate, new_rate)
@@ -131,6 +125,17 @@ def resample(samples_T: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
         for block, windows in _windows(padded_T[start:], len(target), down, len(taps_K)):
             target[block] = windows @ taps_K
     return out_T
+
+
+def check_rate(rate: int) -> None:
+    """Raises RequestError for a rate that is not a whole number of Hz in the accepted range."""
+    if type(rate) is not int or not MIN_RATE <= rate <= MAX_RATE:
+        raise RequestError(
+            where="rate",
+            got=rate,
+            want=f"a whole number from {MIN_RATE} to {MAX_RATE} (samples per second)",
+            fix="give the rate at which the samples were taken",
+        )
 
 
 def _taps(half: int, cutoff: float, fraction: float) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""The decoder's prompt: what tells it the language, the task, timestamps and earlier text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from mstar_core.errors import RequestError, Words
+from mstar_core.names import nearest
+from mstar_whisper.config import Tokens
+
+DEFAULT_TASK = "transcribe"
+
+
+@frozen(kw_only=True)
+class Wishes:
+    """What one request asks of the decoder."""
+
+    language: str | None = None
+    task: str | None = None
+    timestamps: bool = False
+
+
+def prompt_ids(
+    tokens: Tokens, wishes: Wishes, previous: Sequence[int], target_positions: int
+) -> list[int]:
+    """The ids of the prompt; of ``previous`` the last ``target_positions // 2 - 1`` are kept.
+
+    Raises RequestError for a language or task that the model does not have, for either on a model
+    of English alone, and for no language on a multilingual one.
+    """
+    ids = [tokens.sot, *_language_and_task(tokens, wishes)]
+    if not wishes.timestamps:
+        ids.append(tokens.no_timestamps)
+    kept = list(previous)[-(target_positions // 2 - 1) :]
+    return [tokens.previous, *kept, *ids] if kept else ids
+
+
+def _language_and_task(tokens: Tokens, wishes: Wishes) -> list[int]:
+    if not tokens.multilingual:
+        for name, value in (("language", wishes.language), ("task", wishes.task)):
+            if value is not None:
+                raise RequestError(
+                    where=name,
+                    got=value,
+                    want=f"no {name}: the model writes English as English is spoken",
+                    fix=f"leave {name} out, or use a multilingual model",
+                )
+        return []
+    if wishes.language is None:
+        raise RequestError(
+            where="language",
+            got=Words("nothing"),
+            want=f"the language spoken, {_listed(tokens.languages)}",
+            fix="name the language, or set model.options.default_language",
+        )
+    task = DEFAULT_TASK if wishes.task is None else wishes.task
+    return [
+        language_id(tokens, wishes.language),
+        _id_of("task", task, tokens.tasks),
+    ]
+
+
+def language_id(tokens: Tokens, language: str) -> int:
+    """The id of a language code, in any case. Raises RequestError for one the model lacks."""
+    return _id_of("language", language, tokens.languages)
+
+
+def _id_of(what: str, value: str, known: Mapping[str, int]) -> int:
+    name = value.strip().lower() if isinstance(value, str) else ""
+    if name in known:
+        return known[name]
+    near = nearest(name, known)
+    raise RequestError(
+        where=what,
+        got=value,
+        want=_listed(known),
+        fix=f"write {near!r}" if near else f"write one of the {what} codes",
+    )
+
+
+def _listed(known: Mapping[str, int]) -> str:
+    return f"one of: {', '.join(sorted(known))}"
