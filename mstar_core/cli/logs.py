@@ -24,9 +24,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
+class ToStderr(logging.Handler):
+    """Writes to whatever ``sys.stderr`` is at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line per record."""
+        print(self.format(record), file=sys.stderr)
+
+
 def start_logging(level: str, form: Literal["text", "json"]) -> None:
     """Send records of at least ``level`` to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = ToStderr()
     text = logging.Formatter("%(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

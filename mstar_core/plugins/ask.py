@@ -68,8 +68,10 @@ def ask_all(hook: str, rule: str, voices: Sequence[Voice]) -> Asked:
     if rule == "first_answer":
         return evolve(asked, value=opinions[0].value if opinions else None)
     if rule == "any_refuses":
-        refusals = tuple(_owned(each.plugin, each.value) for each in opinions)
-        return evolve(asked, refusals=refusals + asked.findings)
+        objections = (answer.error or answer.value for answer in answers)
+        owned = zip(answers, objections, strict=True)
+        refusals = tuple(_owned(answer.plugin, refusal) for answer, refusal in owned if refusal)
+        return evolve(asked, refusals=refusals)
     if rule == "all_agree":
         return _agreed(asked, opinions)
     return asked

@@ -68,7 +68,12 @@ class Site:
         command = [sys.executable, "-c", code, *arguments]
         path = f"{self.folder}:{Path(__file__).parents[3]}"
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, env={"PYTHONPATH": path}
+            command,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=timeout,
+            env={"PYTHONPATH": path},
         )
 
     def rows(self, *arguments: str) -> dict[str, dict]:

@@ -18,7 +18,13 @@ def test_a_plugin_is_listed_with_its_distribution_version_and_offers(site):
     site.install(
         "tin",
         version="0.1.7",
-        manifest='api = 1\ntitle = "Tin"\n[offers]\nmodels = ["tin"]\nbackends = ["sampling.tin"]\n',
+        manifest="""
+        api = 1
+        title = "Tin"
+        [offers]
+        models = ["tin"]
+        backends = ["sampling.tin"]
+        """,
     )
     row = by_distribution()["mstar-tin"]
     assert (row.name, row.release, row.state) == ("tin", "mstar-tin 0.1.7", "ready")

@@ -150,7 +150,9 @@ def test_a_name_registered_twice_by_one_plugin_is_broken(site):
 
 
 def test_a_name_of_the_core_registered_against_the_manifest_names_both(site):
-    code = "@hookimpl\ndef provide_resources(registry):\n    registry.add('kv', 'mstar_tin.kv:KV')\n"
+    code = (
+        "@hookimpl\ndef provide_resources(registry):\n    registry.add('kv', 'mstar_tin.kv:KV')\n"
+    )
     site.install("tin", code)
     wiring, rows = loaded("tin")
     assert "claimed by mstar-core 0.1.0 and by mstar-tin 0.1.0" in rows["tin"].refusal.got
