@@ -1,0 +1,61 @@
+"""The definition of ``paged_attention``: gather the pages of each row, mask, softmax in fp32."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mstar_core.ops.attend import Rows, attend_rows
+from mstar_core.ops.functional import rms_norm, rope_half_split, sigmoid_gate
+from mstar_core.ops.paged_attention.contract import AttentionStep, PagedPlan
+
+
+def write(k_TGD: Tensor, v_TGD: Tensor, k_PpGD: Tensor, v_PpGD: Tensor, write_T: Tensor) -> None:
+    """See :class:`~mstar_core.ops.paged_attention.contract.Write`."""
+    k_PpGD.flatten(0, 1).index_copy_(0, write_T, k_TGD.to(k_PpGD.dtype))
+    v_PpGD.flatten(0, 1).index_copy_(0, write_T, v_TGD.to(v_PpGD.dtype))
+
+
+def attend(
+    q_TND: Tensor,
+    k_PpGD: Tensor,
+    v_PpGD: Tensor,
+    plan: PagedPlan,
+    *,
+    scale: float,
+    causal: bool,
+) -> Tensor:
+    """See :class:`~mstar_core.ops.paged_attention.contract.Attend`."""
+    pages_BW = plan.pages_BW.long()
+    rows = Rows(
+        kv_lens_B=plan.kv_lens_B,
+        before_B=plan.before_B if causal else None,
+        q_starts_B=plan.q_starts_B,
+        q_lens_B=plan.q_lens_B,
+        max_q=plan.max_q,
+        decode=plan.decode,
+    )
+    k_BSGD, v_BSGD = (pool[pages_BW].flatten(1, 2) for pool in (k_PpGD, v_PpGD))
+    return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale)
+
+
+def step(
+    q_TND: Tensor,
+    k_TGD: Tensor | None,
+    v_TGD: Tensor | None,
+    pools: tuple[Tensor, Tensor],
+    plan: PagedPlan,
+    step: AttentionStep,
+) -> Tensor:
+    """See :class:`~mstar_core.ops.paged_attention.contract.Step`."""
+    q_TND = prepare(q_TND, step.q_norm_D, step)
+    if k_TGD is not None and v_TGD is not None:
+        write(prepare(k_TGD, step.k_norm_D, step), v_TGD, *pools, plan.write_T)
+    o_TND = attend(q_TND, *pools, plan, scale=step.scale, causal=step.causal)
+    return o_TND if step.gate_TND is None else sigmoid_gate(o_TND, step.gate_TND)
+
+
+def prepare(x_TND: Tensor, norm_D: Tensor | None, step: AttentionStep) -> Tensor:
+    """Queries or keys as they meet each other: normed per head, then turned."""
+    if norm_D is not None:
+        x_TND = rms_norm(x_TND, norm_D, step.eps)
+    return x_TND if step.rope is None else rope_half_split(x_TND, *step.rope)
