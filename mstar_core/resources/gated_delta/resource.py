@@ -1,0 +1,115 @@
+"""Gated delta mixers over the slots of a state resource.
+
+::
+
+    tokens of a row  →  conv over the last taps  →  delta rule  →  gated norm  →  o
+                          │ block "conv"              │ block "ssm"
+                          └────── the row's slot ─────┘
+
+It holds no state of its own: slots and freshness are the state's, rows and tokens are the step's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from attrs import asdict, define, frozen
+from torch import Tensor
+
+from mstar_core.errors import ConfigError, Words
+from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
+from mstar_core.resources.gated_delta.config import GatedDeltaConfig, GatedDeltaOptions
+from mstar_core.resources.gated_delta.plan import GatedDeltaPlan
+from mstar_core.resources.packing import pack
+from mstar_core.resources.settings import read_settings
+from mstar_core.resources.state import StatePlan, StateResource
+from mstar_core.step import Lease, Plan, ResourceStep
+
+
+@frozen(kw_only=True, eq=False)
+class GatedDeltaLayer:
+    """One layer's mixer: what a model's layer calls."""
+
+    ops: Any
+    conv_SCk: Tensor
+    ssm_SHkv: Tensor
+
+    def step(
+        self,
+        qkv_TC: Tensor,
+        z_TV: Tensor,
+        b_TH: Tensor,
+        a_TH: Tensor,
+        weights: Any,
+        plan: GatedDeltaPlan,
+    ) -> Tensor:
+        """Mixes each row's tokens, advances its slot in place → ``o_TV``."""
+        o_TV: Tensor = self.ops.step(
+            qkv_TC, z_TV, b_TH, a_TH, weights, self.conv_SCk, self.ssm_SHkv, plan
+        )
+        return o_TV
+
+
+@define(kw_only=True, eq=False)
+class GatedDeltaResource(Resource):
+    """The gated delta mixers of one node. A row's span is the tokens it absorbs."""
+
+    kind: ClassVar[str] = "gated_delta"
+    Options: ClassVar[type] = GatedDeltaOptions
+    Config: ClassVar[type] = GatedDeltaConfig
+
+    key: str
+    options: GatedDeltaOptions
+    state: StateResource
+    ops: Any
+
+    @classmethod
+    def build(cls, spec: ResourceSpec, env: BuildEnv) -> GatedDeltaResource:
+        options = read_settings(GatedDeltaOptions, spec.options, f"resource {spec.key}.options")
+        read_settings(GatedDeltaConfig, env.config, f"resources.{spec.key}")
+        role = spec.depends_on.get("state")
+        state = env.built.get(role or "")
+        want = _slot_shapes(options)
+        if not isinstance(state, StateResource) or want != _shapes(state):
+            raise ConfigError(
+                where=f"resource {spec.key}.depends_on.state",
+                got=Words(repr(role) if role else "nothing"),
+                want=f"a state resource declared before it with blocks {want}",
+                fix="declare the blocks conv and ssm with these shapes",
+            )
+        return cls(
+            key=spec.key, options=options, state=state, ops=env.bind("gated_delta", asdict(options))
+        )
+
+    def layer(self, index: int) -> GatedDeltaLayer:
+        """The face of the layer that owns layer ``index`` of the state."""
+        blocks = self.state.layer(index)
+        return GatedDeltaLayer(ops=self.ops, conv_SCk=blocks["conv"], ssm_SHkv=blocks["ssm"])
+
+    def plan(
+        self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
+    ) -> GatedDeltaPlan:
+        state = upstream[self.state.key]
+        if not isinstance(state, StatePlan):
+            raise TypeError(f"{self.key}: the plan of {self.state.key} is {type(state).__name__}")
+        at = pack(step, lease)
+        return GatedDeltaPlan(
+            slots_B=state.slots_B,
+            fresh_B=state.fresh_B,
+            q_starts_B=at.starts_B,
+            q_lens_B=at.lens_B,
+            row_T=at.row_T,
+            col_T=at.col_T,
+            max_q=at.max_row_tokens,
+            decode=at.decode,
+        )
+
+
+def _slot_shapes(o: GatedDeltaOptions) -> dict[str, tuple[int, ...]]:
+    channels = 2 * o.num_k_heads * o.k_dim + o.num_v_heads * o.v_dim
+    return {"conv": (channels, o.conv_taps - 1), "ssm": (o.num_v_heads, o.k_dim, o.v_dim)}
+
+
+def _shapes(state: StateResource) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, (shape, _) in state.options.blocks.items()}

@@ -1,0 +1,165 @@
+"""Paged keys and values: memory in pages, a block table per request.
+
+::
+
+    pages of a request   [7] [3] [9]            block table row   7 3 9 0 0 ...
+    tokens               0-63 64-127 128-191    length 150: the next goes to page 9, place 22
+    page 0               the sink: padding writes there, and nobody reads it
+
+``open`` promises the pages of the request's longest stream without taking them; ``take`` takes a
+page when a stream crosses into it; ``close`` gives all back behind the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+from attrs import define
+from torch import Tensor
+
+from mstar_core.errors import RequestError, Words
+from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.kv.config import KVConfig, KVOptions
+from mstar_core.resources.kv.plan import KVPlan
+from mstar_core.resources.kv.pool import PagePool, geometry
+from mstar_core.resources.kv.table import PageTable
+from mstar_core.resources.packing import leading_rows, positions
+from mstar_core.step import Lease, Plan, ResourceStep, Shortage
+
+Writer = Callable[[Tensor, Tensor, KVPlan], None]
+
+
+@define(kw_only=True, eq=False)
+class KVResource(Resource):
+    """One paged pool of one node. A row's span is the tokens that it appends; 0 reads only."""
+
+    kind: ClassVar[str] = "kv"
+    Options: ClassVar[type] = KVOptions
+    Config: ClassVar[type] = KVConfig
+
+    key: str
+    options: KVOptions
+    max_tokens: int
+    pool: PagePool
+    table: PageTable
+    write: Callable[..., None]
+    """``write(k_TGD, v_TGD, k_PpGD, v_PpGD, write_T)`` of the bound backend."""
+
+    @classmethod
+    def build(cls, spec: ResourceSpec, env: BuildEnv) -> KVResource:
+        sizes = geometry(spec, env)
+        pool = PagePool.claim(spec.key, sizes, env)
+        width = min(sizes.pages_per_request, pool.num_pages - 1)
+        table = PageTable(env.table, env.fences, pool.num_pages, sizes.page_tokens, width)
+        heads = sizes.options.num_kv_heads
+        request = {
+            "num_heads": heads,
+            "num_kv_heads": heads,
+            "head_dim": sizes.options.head_dim,
+            "page_tokens": sizes.page_tokens,
+        }
+        return cls(
+            key=spec.key,
+            options=sizes.options,
+            max_tokens=sizes.max_tokens,
+            pool=pool,
+            table=table,
+            write=env.bind("paged_attention", request).write,
+        )
+
+    @classmethod
+    def pool_bytes(cls, spec: ResourceSpec, env: BuildEnv) -> int:
+        return geometry(spec, env).pool_bytes
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens per page."""
+        return self.table.page_tokens
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, ``[P, page_tokens, G, D]`` each."""
+        return self.pool.k_LPpGD[index], self.pool.v_LPpGD[index]
+
+    def writer(self, index: int) -> Writer:
+        """Writes one layer's ``k_TGD, v_TGD`` where the plan says, without attending."""
+        k_PpGD, v_PpGD = self.layer(index)
+
+        def write(k_TGD: Tensor, v_TGD: Tensor, plan: KVPlan) -> None:
+            self.write(k_TGD, v_TGD, k_PpGD, v_PpGD, plan.write_T)
+
+        return write
+
+    def check(self, opening: Opening) -> None:
+        tokens = opening.tokens.get(self.key, 0)
+        limit = min(self.max_tokens, self.table.pool.num_ids * self.page_tokens)
+        if tokens > limit:
+            raise RequestError(
+                where=f"resource {self.key}",
+                got=Words(f"a request of up to {tokens} tokens"),
+                want=f"at most {limit} tokens",
+                fix="send a shorter prompt, or ask for fewer new tokens",
+            )
+
+    def can_open(self, opening: Opening) -> Shortage | None:
+        need = self.table.pages_for(opening.tokens.get(self.key, 0))
+        return self._shortage(need, self.table.pool.num_free - self.table.num_owed, 0)
+
+    def open(self, handle: int, opening: Opening) -> None:
+        self.table.num_promised[handle] = self.table.pages_for(opening.tokens.get(self.key, 0))
+
+    def room(self, step: ResourceStep) -> Shortage | None:
+        missing_B = self.table.missing(step.handles_B, step.spans_B)
+        free = self.table.pool.num_free
+        return self._shortage(int(missing_B.sum()), free, leading_rows(missing_B, free))
+
+    def take(self, step: ResourceStep) -> None:
+        missing_B = self.table.missing(step.handles_B, step.spans_B)
+        self.table.grow(step.handles_B, missing_B)
+
+    def plan(self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]) -> KVPlan:
+        n, before_B = step.num_rows, self.table.length[step.handles_B]
+        rows, tokens, width = n, step.num_tokens, self._width(step.handles_B)
+        if lease is not None:
+            rows, tokens, width = lease.bucket.rows, lease.bucket.tokens, self.table.width
+        pages_BW = np.zeros((rows, width), dtype=np.int32)
+        pages_BW[:n] = self.table.pages[step.handles_B, :width]
+        lens_2B = np.zeros((2, rows), dtype=np.int32)
+        lens_2B[0, :n] = before_B
+        lens_2B[1, :n] = before_B + step.spans_B
+        write_T = np.zeros(tokens, dtype=np.int64)
+        at_T = positions(before_B, step.spans_B)
+        page_T = self.table.pages[np.repeat(step.handles_B, step.spans_B), at_T // self.page_tokens]
+        write_T[: len(at_T)] = page_T.astype(np.int64) * self.page_tokens + at_T % self.page_tokens
+        return KVPlan(
+            pages_BW=pages_BW, before_B=lens_2B[0], kv_lens_B=lens_2B[1], write_T=write_T, W=width
+        )
+
+    def commit(self, step: ResourceStep) -> None:
+        self.table.length[step.handles_B] += step.spans_B
+
+    def close(self, handle: int, fence: int) -> None:
+        self.table.release(handle, fence)
+
+    def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
+        """See :meth:`PageTable.fork`."""
+        return self.table.fork(parent, child)
+
+    def held(self) -> Mapping[str, tuple[int, int]]:
+        pool = self.table.pool
+        return {"pages": (pool.num_free + pool.num_cooling, pool.num_ids)}
+
+    def _width(self, handles_B: np.ndarray) -> int:
+        return max(int(self.table.num_held[handles_B].max(initial=0)), 1)
+
+    def _shortage(self, need: int, free: int, rows_that_fit: int) -> Shortage | None:
+        if need <= free:
+            return None
+        return Shortage(
+            key=self.key,
+            need=need,
+            free=max(free, 0),
+            cooling=self.table.pool.num_cooling,
+            rows_that_fit=rows_that_fit,
+        )

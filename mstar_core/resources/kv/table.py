@@ -1,0 +1,88 @@
+"""Who owns which page of one KV pool: a block table per request, an owner count per page."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mstar_core.resources.fence import Fences, IdPool
+from mstar_core.resources.table import RequestTable
+
+
+class PageTable:
+    """The pages of every request in order, and how many requests own each page.
+
+    A page with two owners is only ever read: :meth:`fork` shares the full ones and gives the
+    child a page of its own for the one that is still being filled.
+    """
+
+    def __init__(
+        self, table: RequestTable, fences: Fences, num_pages: int, page_tokens: int, width: int
+    ) -> None:
+        self.page_tokens = page_tokens
+        self.width = width
+        self.pool = IdPool(num_pages, fences)
+        self.length = table.column(np.int64)
+        """Tokens in the stream, steps in flight included."""
+        self.pages = table.column(np.int32, shape=(width,))
+        self.num_held = table.column(np.int64)
+        self.num_promised = table.column(np.int64)
+        """Pages that the request may come to hold."""
+        self._owners_P = np.zeros(num_pages, dtype=np.int32)
+        self._fence_P = np.full(num_pages, -1, dtype=np.int64)
+
+    def pages_for(self, tokens: int) -> int:
+        """Pages that ``tokens`` fill, the last one in part."""
+        return -(-tokens // self.page_tokens)
+
+    @property
+    def num_owed(self) -> int:
+        """Pages promised to open requests and not taken yet."""
+        return int(np.maximum(self.num_promised - self.num_held, 0).sum())
+
+    def missing(self, handles_B: np.ndarray, spans_B: np.ndarray) -> np.ndarray:
+        """int64 ``[B]``: new pages that each row needs to add ``spans_B`` tokens."""
+        ends_B = self.length[handles_B] + spans_B
+        pages_B = -(-ends_B // self.page_tokens)
+        missing_B: np.ndarray = np.maximum(pages_B - self.num_held[handles_B], 0)
+        return missing_B
+
+    def grow(self, handles_B: np.ndarray, missing_B: np.ndarray) -> None:
+        """Give each row ``missing_B`` more pages."""
+        total = int(missing_B.sum())
+        if not total:
+            return
+        taken = self.pool.take(total)
+        starts = np.cumsum(missing_B) - missing_B
+        cols = np.arange(total) + np.repeat(self.num_held[handles_B] - starts, missing_B)
+        self.pages[np.repeat(handles_B, missing_B), cols] = taken
+        self.num_held[handles_B] += missing_B
+        self._owners_P[taken] = 1
+        self._fence_P[taken] = -1
+
+    def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
+        """``child`` continues ``parent``: full pages shared, a partial one to be copied.
+
+        Returns the (source, destination) pages to copy before the child's first step. ``child``
+        is open and holds nothing; the pool has a page for it.
+        """
+        full, rest = divmod(int(self.length[parent]), self.page_tokens)
+        shared = self.pages[parent, :full]
+        self._owners_P[shared] += 1
+        self.pages[child, :full] = shared
+        self.length[child] = self.length[parent]
+        self.num_held[child] = full
+        if not rest:
+            return []
+        self.grow(np.array([child]), np.array([1]))
+        return [(int(self.pages[parent, full]), int(self.pages[child, full]))]
+
+    def release(self, handle: int, fence: int) -> None:
+        """Give up every page of ``handle``; one without owners is free behind its newest fence."""
+        held = self.pages[handle, : int(self.num_held[handle])].copy()
+        self._owners_P[held] -= 1
+        self._fence_P[held] = np.maximum(self._fence_P[held], fence)
+        free = held[self._owners_P[held] == 0]
+        for last in np.unique(self._fence_P[free]):
+            self.pool.give_back(free[self._fence_P[free] == last], int(last))
+        self.pages[handle] = 0
+        self.length[handle] = self.num_held[handle] = self.num_promised[handle] = 0

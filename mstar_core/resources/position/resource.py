@@ -1,0 +1,123 @@
+"""Positions: a counter per request, and the angles that rotate queries and keys.
+
+::
+
+    request of 5 tokens, offset -2      index     0  1  2  3  4  | 5   next step
+                                        position -2 -1  0  1  2  | 3
+
+The offset is what an image prompt leaves behind (its tokens take fewer positions than places).
+A text token has the same position on the time, height and width axes, so that plain rope and
+mrope agree on text; :meth:`PositionResource.rope3` takes the three axes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from attrs import define
+from torch import Tensor
+
+from mstar_core.errors import RequestError
+from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.packing import positions
+from mstar_core.resources.position.config import PositionConfig, PositionOptions
+from mstar_core.resources.position.plan import PositionPlan
+from mstar_core.resources.settings import read_settings
+from mstar_core.step import Lease, Plan, ResourceStep
+
+
+@define(kw_only=True, eq=False)
+class PositionResource(Resource):
+    """Positions of one node's stream. ``opening.settings["position"]["offset"]``: an int."""
+
+    kind: ClassVar[str] = "position"
+    Options: ClassVar[type] = PositionOptions
+    Config: ClassVar[type] = PositionConfig
+
+    key: str
+    options: PositionOptions
+    length: np.ndarray
+    """int64 per request: tokens so far, steps in flight included."""
+    offset: np.ndarray
+    """int64 per request."""
+    frequency_r: Tensor
+    """float32 ``[rotary_dim / 2]``, radians per position."""
+    axis_r: Tensor
+    """int64 ``[rotary_dim / 2]``: which axis turns the frequency (0 time, 1 height, 2 width)."""
+
+    @classmethod
+    def build(cls, spec: ResourceSpec, env: BuildEnv) -> PositionResource:
+        options = read_settings(PositionOptions, spec.options, f"resource {spec.key}.options")
+        read_settings(PositionConfig, env.config, f"resources.{spec.key}")
+        half = options.rotary_dim // 2
+        frequency_r = env.claim(spec.key, "frequency", (half,), torch.float32)
+        axis_r = env.claim(spec.key, "axis", (half,), torch.int64)
+        if half:
+            even = torch.arange(0, options.rotary_dim, 2, dtype=torch.int64).float()
+            frequency_r.copy_(1.0 / options.theta ** (even / options.rotary_dim))
+            axis_r.copy_(torch.from_numpy(axes(options)))
+        return cls(
+            key=spec.key,
+            options=options,
+            length=env.table.column(np.int64),
+            offset=env.table.column(np.int64),
+            frequency_r=frequency_r,
+            axis_r=axis_r,
+        )
+
+    def rope(self, plan: PositionPlan) -> tuple[Tensor, Tensor]:
+        """``cos_TR, sin_TR`` float32 of each token's position; features i and i + R/2 share one."""
+        return _turn(plan.positions_T[:, None] * self.frequency_r)
+
+    def rope3(self, positions_3T: Tensor) -> tuple[Tensor, Tensor]:
+        """``cos_TR, sin_TR`` of explicit time, height and width positions (int64 ``[3, T]``)."""
+        return _turn(positions_3T[self.axis_r].T * self.frequency_r)
+
+    def check(self, opening: Opening) -> None:
+        offset = opening.settings.get("position", {}).get("offset", 0)
+        if type(offset) is not int:
+            raise RequestError(
+                where="position.offset",
+                got=offset,
+                want="a whole number (positions)",
+                fix="send what the prompt's images leave behind, or nothing",
+            )
+
+    def open(self, handle: int, opening: Opening) -> None:
+        self.offset[handle] = opening.settings.get("position", {}).get("offset", 0)
+
+    def plan(
+        self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
+    ) -> PositionPlan:
+        at_T = positions(self.length[step.handles_B], step.spans_B)
+        num_tokens = step.num_tokens if lease is None else lease.bucket.tokens
+        both_2T = np.zeros((2, num_tokens), dtype=np.int64)
+        both_2T[0, : len(at_T)] = at_T + np.repeat(self.offset[step.handles_B], step.spans_B)
+        both_2T[1, : len(at_T)] = at_T
+        return PositionPlan(positions_T=both_2T[0], index_T=both_2T[1])
+
+    def commit(self, step: ResourceStep) -> None:
+        self.length[step.handles_B] += step.spans_B
+
+    def close(self, handle: int, fence: int) -> None:
+        self.length[handle] = self.offset[handle] = 0
+
+
+def axes(options: PositionOptions) -> np.ndarray:
+    """int64 ``[rotary_dim / 2]``: the axis of each frequency."""
+    axis_r = np.zeros(options.rotary_dim // 2, dtype=np.int64)
+    if options.kind != "mrope":
+        return axis_r
+    if not options.interleaved:
+        return np.repeat(np.arange(len(options.sections)), options.sections)
+    for axis in (1, 2):
+        axis_r[axis : options.sections[axis] * 3 : 3] = axis
+    return axis_r
+
+
+def _turn(angle_Tr: Tensor) -> tuple[Tensor, Tensor]:
+    cos_Tr, sin_Tr = angle_Tr.cos(), angle_Tr.sin()
+    return torch.cat((cos_Tr, cos_Tr), -1), torch.cat((sin_Tr, sin_Tr), -1)

@@ -1,0 +1,94 @@
+"""Recurrent state: one slot per request, from admission to the end.
+
+::
+
+    slot     0      1      2      3        slot 0 is null: padding rows read and write it
+    request  -      a      free   b
+    fresh    yes    no            yes      b has taken no step: its slot holds another's leftovers
+
+A slot is never cleared. The plan says which rows are fresh, and the kernel starts those from zero
+by select, so whatever a slot holds (NaN too) reaches nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from attrs import define
+from torch import Tensor
+
+from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.fence import IdPool
+from mstar_core.resources.settings import read_settings
+from mstar_core.resources.state.config import StateConfig, StateOptions
+from mstar_core.resources.state.plan import StatePlan
+from mstar_core.resources.state.pool import SlotPool
+from mstar_core.step import Lease, Plan, ResourceStep, Shortage
+
+
+@define(kw_only=True, eq=False)
+class StateResource(Resource):
+    """The recurrent state of one node. A row's span is the items that its state absorbs."""
+
+    kind: ClassVar[str] = "state"
+    Options: ClassVar[type] = StateOptions
+    Config: ClassVar[type] = StateConfig
+
+    key: str
+    options: StateOptions
+    pool: SlotPool
+    ids: IdPool
+    slot: np.ndarray
+    """int64 per request; 0: no slot."""
+    started: np.ndarray
+    """bool per request: a step has written the slot."""
+
+    @classmethod
+    def build(cls, spec: ResourceSpec, env: BuildEnv) -> StateResource:
+        options = read_settings(StateOptions, spec.options, f"resource {spec.key}.options")
+        read_settings(StateConfig, env.config, f"resources.{spec.key}")
+        pool = SlotPool.claim(spec.key, options, env)
+        return cls(
+            key=spec.key,
+            options=options,
+            pool=pool,
+            ids=IdPool(pool.num_slots, env.fences),
+            slot=env.table.column(np.int64),
+            started=env.table.column(np.bool_),
+        )
+
+    def layer(self, index: int) -> Mapping[str, Tensor]:
+        """The blocks of one layer by name, ``[S, *shape]``."""
+        return {name: block[index] for name, block in self.pool.blocks.items()}
+
+    def can_open(self, opening: Opening) -> Shortage | None:
+        if self.ids.num_free:
+            return None
+        return Shortage(key=self.key, need=1, free=0, cooling=self.ids.num_cooling, unit="slots")
+
+    def open(self, handle: int, opening: Opening) -> None:
+        self.slot[handle] = self.ids.take(1)[0]
+
+    def plan(
+        self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
+    ) -> StatePlan:
+        rows = step.num_rows if lease is None else lease.bucket.rows
+        slots_B = np.zeros(rows, dtype=np.int64)
+        fresh_B = np.ones(rows, dtype=np.bool_)
+        slots_B[: step.num_rows] = self.slot[step.handles_B]
+        fresh_B[: step.num_rows] = ~self.started[step.handles_B]
+        return StatePlan(slots_B=slots_B, fresh_B=fresh_B)
+
+    def commit(self, step: ResourceStep) -> None:
+        self.started[step.handles_B] |= step.spans_B > 0
+
+    def close(self, handle: int, fence: int) -> None:
+        if self.slot[handle]:
+            self.ids.give_back([self.slot[handle]], fence)
+        self.slot[handle] = 0
+        self.started[handle] = False
+
+    def held(self) -> Mapping[str, tuple[int, int]]:
+        return {"slots": (self.ids.num_free + self.ids.num_cooling, self.ids.num_ids)}
