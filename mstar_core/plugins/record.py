@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from attrs import asdict, frozen
@@ -76,3 +78,12 @@ class PluginRecord:
             "why": self.refusal.as_dict() if self.refusal else None,
             "notes": list(self.notes),
         }
+
+
+def configs_named(name: str, records: Sequence[PluginRecord]) -> tuple[Path, ...]:
+    """The configuration files of ``name`` (with or without ``.yaml``) that ready plugins ship."""
+    wanted = {name, f"{name}.yaml"}
+    manifests = [record.manifest for record in records if record.state == "ready"]
+    return tuple(
+        file for each in manifests if each for file in each.config_files() if file.name in wanted
+    )

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mstar_core.errors import ConfigError
-from mstar_core.plugins import Hardware, NameLists, discover
+from mstar_core.plugins import Hardware, NameLists, configs_named, discover
 
 
 def by_distribution(*lists, hardware=None):
@@ -261,3 +261,16 @@ def _again(site):
     started = time.perf_counter()
     site.rows()
     return time.perf_counter() - started
+
+
+def test_a_config_that_a_ready_plugin_ships_is_found_by_its_name(site):
+    manifest = 'api = 1\ntitle = "t"\nconfigs = "configs"\n'
+    module = site.install("tin", manifest=manifest)
+    folder = module.parent / "configs"
+    folder.mkdir()
+    (folder / "tin.yaml").write_text("model: {name: tin}\n")
+    assert configs_named("tin", discover()) == (folder / "tin.yaml",)
+    assert configs_named("tin.yaml", discover()) == (folder / "tin.yaml",)
+    assert configs_named("zinc", discover()) == ()
+    off = NameLists(disable=("tin",), where="--disable")
+    assert configs_named("tin", discover(off)) == ()

@@ -1,0 +1,68 @@
+"""Sizes: what is longer than it should be needs a reason, and nothing passes the ceiling."""
+
+MODULE, CEILING = 200, 400
+FUNCTION, TRITON_KERNEL = 50, 120
+PARAMETERS = 7
+
+LONG_MODULES = {
+    "mstar_core/hookspecs.py": "the reference of every hook in one page; mostly docstrings",
+    "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
+    "mstar_core/config/structure.py": "one recursive reader and its cases",
+    "mstar_core/config/resolve.py": "one path from a name to a checked configuration",
+    "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
+    "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
+    "plugins/qwen35/mstar_qwen35/config.py": "every published size's fields with their checks",
+    "plugins/whisper/mstar_whisper/config.py": "every published size's fields with their checks",
+}
+"""Module → why it is longer than 200 lines."""
+LONG_FUNCTIONS = {}
+"""``module:function`` → why it is longer than 50 lines."""
+MANY_PARAMETERS = {}
+"""``module:function`` → why it takes more than 7 parameters."""
+
+
+def is_kernel(function):
+    return any("jit" in ast_text(decorator) for decorator in function.decorator_list)
+
+
+def ast_text(node):
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def length(function):
+    return function.end_lineno - function.lineno + 1
+
+
+def parameters(function):
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len([a for a in named if a.arg not in ("self", "cls")])
+
+
+def test_no_module_passes_the_ceiling(shipped):
+    assert {s.name: s.lines for s in shipped if s.lines > CEILING} == {}
+
+
+def test_a_long_module_has_a_reason(shipped):
+    long = {s.name: s.lines for s in shipped if s.lines > MODULE and s.name not in LONG_MODULES}
+    assert long == {}
+
+
+def test_a_long_function_has_a_reason(shipped):
+    long = {
+        f"{source.name}:{function.name}": length(function)
+        for source in shipped
+        for function in source.functions()
+        if length(function) > (TRITON_KERNEL if is_kernel(function) else FUNCTION)
+    }
+    assert {name: n for name, n in long.items() if name not in LONG_FUNCTIONS} == {}
+
+
+def test_a_function_of_many_parameters_has_a_reason(shipped):
+    many = {
+        f"{source.name}:{function.name}": parameters(function)
+        for source in shipped
+        for function in source.functions()
+        if parameters(function) > PARAMETERS and not is_kernel(function)
+    }
+    assert {name: n for name, n in many.items() if name not in MANY_PARAMETERS} == {}
