@@ -7,6 +7,7 @@ one Refusal, and the next one is loaded.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,9 @@ from mstar_core.plugins.index import broken, broken_by
 from mstar_core.plugins.manifest import Offers
 from mstar_core.plugins.record import PluginRecord
 from mstar_core.plugins.wiring import ActivePlugin, Wiring, not_usable
+
+
+log = logging.getLogger(__name__)
 
 
 def load_plugins(
@@ -118,12 +122,13 @@ def guarded(record: PluginRecord, load: Callable[[PluginRecord], ActivePlugin]) 
     except MstarError as error:
         return broken_by(record, "cannot-load", error)
     except BaseException as error:
+        log.debug("plugin %s was not loaded", record.name, exc_info=error)
         return broken(
             record,
             "cannot-load",
             got=f"{type(error).__name__}: {_one_line(error)}",
             want=f"a module {record.module} that can be imported and asked",
-            fix=f"mstar-core doctor {record.name}, or pip uninstall {record.distribution}",
+            fix=f"pip install -U {record.distribution}, or pip uninstall {record.distribution}",
         )
 
 
