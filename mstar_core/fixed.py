@@ -53,9 +53,13 @@ class FixedBuffers:
         """No claim is taken from here on."""
         self._sealed = True
 
-    def storages(self) -> frozenset[int]:
-        """The storage addresses that a graph may read or write."""
-        return frozenset(b.untyped_storage().data_ptr() for b in self._buffers.values())
+    def storages(self, without: str | None = None) -> frozenset[int]:
+        """The storage addresses that a graph may read or write; ``without`` leaves an owner out."""
+        return frozenset(
+            b.untyped_storage().data_ptr()
+            for (owner, _), b in self._buffers.items()
+            if owner != without
+        )
 
     def bytes_by_owner(self) -> dict[str, int]:
         """Bytes claimed, per owner."""

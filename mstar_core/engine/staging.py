@@ -28,6 +28,9 @@ from mstar_core.fixed import FixedBuffers
 Key = tuple[str, str]
 """(owner, field): a resource key and a plan's field, or ``("inputs", name)``."""
 
+STAGING = "staging"
+"""The owner of all device blocks: a graph may touch its own bucket's, and no other."""
+
 ALIGN_BYTES = 16
 """Kernels load 16 bytes at once where they know that an address allows it."""
 
@@ -109,7 +112,7 @@ class StaticBlock:
     def claim(cls, buffers: FixedBuffers, name: str, arrays: Mapping[Key, np.ndarray]) -> Self:
         """A block for arrays like these, claimed as fixed buffer ``staging.<name>``, zeroed."""
         layout = BlockLayout.of(arrays)
-        block = buffers.claim("staging", name, (max(layout.num_bytes, 1),), torch.uint8)
+        block = buffers.claim(STAGING, name, (max(layout.num_bytes, 1),), torch.uint8)
         return cls(layout, block, layout.views(block))
 
 
@@ -122,7 +125,7 @@ class Staging:
         """``depth`` host blocks of ``max_bytes``, and one on the device: ``staging.<name>``."""
         self._device = device
         self._ring = [device.pinned((max_bytes,), torch.uint8) for _ in range(depth)]
-        self._eager = buffers.claim("staging", name, (max_bytes,), torch.uint8)
+        self._eager = buffers.claim(STAGING, name, (max_bytes,), torch.uint8)
         self._next = 0
 
     def stage(
