@@ -22,8 +22,9 @@ class Detokenizer:
     """Text of a growing list of token ids.
 
     Only a window of the newest ids is decoded at each push, so the cost of a token does not grow
-    with the text (it does with a run of tokens that have no text). The window's beginning is moved to a place where no character was open; text
-    that never closes one (bytes that are not UTF-8) moves it anywhere once it is twice as long.
+    with the text (it does with a run of tokens that have no text). The window's beginning is
+    moved to a place where no character was open; text that never closes one (bytes that are not
+    UTF-8) moves it anywhere once it is twice as long.
     """
 
     def __init__(self, decode: Decode) -> None:
