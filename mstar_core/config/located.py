@@ -15,13 +15,13 @@ class Origin:
 
     kind: OriginKind
     detail: str = ""
-    """``qwen.yaml:12``, ``--set engine.max_rows``, a distribution, or how it was worked out."""
+    """``model.yaml:12``, ``--set engine.max_rows``, a distribution, or how it was worked out."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
     def where(self, path: str) -> str:
-        """``qwen.yaml:12 engine.max_rows``: how an error names this place."""
+        """``model.yaml:12 engine.max_rows``: how an error names this place."""
         if self.kind == "set":
             return f"--set {path}" if path else self.detail
         return f"{self.detail} {path}".strip()
