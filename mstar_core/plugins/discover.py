@@ -29,8 +29,8 @@ class NameLists:
     disable: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     """Only these may load. An empty list allows every plugin."""
-    where: str
-    """Who says so: ``--disable``, or ``plugins`` of a configuration file."""
+    where: str = "plugins"
+    """Who says so: the configuration's section, or the flags."""
 
 
 def discover(*lists: NameLists, hardware: Hardware | None = None) -> tuple[PluginRecord, ...]:

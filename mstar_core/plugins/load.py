@@ -27,7 +27,6 @@ from mstar_core.plugins.manifest import Offers
 from mstar_core.plugins.record import PluginRecord
 from mstar_core.plugins.wiring import ActivePlugin, Wiring, not_usable
 
-
 log = logging.getLogger(__name__)
 
 
