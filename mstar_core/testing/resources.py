@@ -188,7 +188,10 @@ def staged(plan: Plan) -> Any:
 def snapshot(resource: Resource, world: World) -> Any:
     """All host state that an act of ``resource`` could change, for comparison."""
     own = (
-        {a.name: _host_state(getattr(resource, a.name)) for a in attrs.fields(type(resource))}
+        {
+            a.name: _host_state(getattr(resource, a.name))
+            for a in attrs.fields(cast(Any, type(resource)))
+        }
         if attrs.has(type(resource))
         else _host_state(vars(resource))
     )

@@ -12,12 +12,13 @@ It holds no state of its own: slots and freshness are the state's, rows and toke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from attrs import asdict, define, frozen
 from torch import Tensor
 
 from mstar_core.errors import ConfigError, Words
+from mstar_core.ops.gated_delta import GatedDelta, GdnPools, GdnWeights
 from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
 from mstar_core.resources.gated_delta.config import GatedDeltaConfig, GatedDeltaOptions
 from mstar_core.resources.gated_delta.plan import GatedDeltaPlan
@@ -31,9 +32,9 @@ from mstar_core.step import Lease, Plan, ResourceStep
 class GatedDeltaLayer:
     """One layer's mixer: what a model's layer calls."""
 
-    ops: Any
-    conv_SCk: Tensor
-    ssm_SHkv: Tensor
+    ops: GatedDelta
+    pools: GdnPools
+    """The layer's blocks, ``[S, *shape]``."""
 
     def step(
         self,
@@ -41,14 +42,11 @@ class GatedDeltaLayer:
         z_TV: Tensor,
         b_TH: Tensor,
         a_TH: Tensor,
-        weights: Any,
+        weights: GdnWeights,
         plan: GatedDeltaPlan,
     ) -> Tensor:
         """Mixes each row's tokens, advances its slot in place → ``o_TV``."""
-        o_TV: Tensor = self.ops.step(
-            qkv_TC, z_TV, b_TH, a_TH, weights, self.conv_SCk, self.ssm_SHkv, plan
-        )
-        return o_TV
+        return self.ops.step(qkv_TC, z_TV, b_TH, a_TH, weights, self.pools, plan)
 
 
 @define(kw_only=True, eq=False)
@@ -62,12 +60,13 @@ class GatedDeltaResource(Resource):
     key: str
     options: GatedDeltaOptions
     state: StateResource
-    ops: Any
+    ops: GatedDelta
 
     @classmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> GatedDeltaResource:
         options = read_settings(GatedDeltaOptions, spec.options, f"resource {spec.key}.options")
         read_settings(GatedDeltaConfig, env.config, f"resources.{spec.key}")
+        ops = env.bind("gated_delta", asdict(options))
         role = spec.depends_on.get("state")
         state = env.built.get(role or "")
         want = _slot_shapes(options)
@@ -78,14 +77,20 @@ class GatedDeltaResource(Resource):
                 want=f"a state resource declared before it with blocks {want}",
                 fix="declare the blocks conv and ssm with these shapes",
             )
-        return cls(
-            key=spec.key, options=options, state=state, ops=env.bind("gated_delta", asdict(options))
-        )
+        if state.options.layout not in ("", ops.layout):
+            raise ConfigError(
+                where=f"resource {state.key}.options.layout",
+                got=state.options.layout,
+                want=f"{ops.layout!r}, the layout of the gated_delta backend",
+                fix="choose a backend of that layout, or leave the layout out",
+            )
+        return cls(key=spec.key, options=options, state=state, ops=ops)
 
     def layer(self, index: int) -> GatedDeltaLayer:
         """The face of the layer that owns layer ``index`` of the state."""
         blocks = self.state.layer(index)
-        return GatedDeltaLayer(ops=self.ops, conv_SCk=blocks["conv"], ssm_SHkv=blocks["ssm"])
+        pools = GdnPools(conv_SCK=blocks["conv"], ssm_SHDE=blocks["ssm"])
+        return GatedDeltaLayer(ops=self.ops, pools=pools)
 
     def plan(
         self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]

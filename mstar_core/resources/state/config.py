@@ -17,8 +17,8 @@ class StateOptions:
     num_layers: int = field(validator=whole(1))
     blocks: Mapping[str, tuple[tuple[int, ...], Any]]
     """Name → (shape of one slot, torch dtype or ``"model"``)."""
-    layout: str = "plain"
-    """Who can read the blocks: every backend of a node's walks must use the same layout."""
+    layout: str = ""
+    """The tag of the backend that can read the blocks; empty leaves it to the one that is bound."""
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,254 @@
+"""The sampler: from a row's last hidden state or logits to its next token, inside the step.
+
+::
+
+    hidden_TH ── last ──► hidden_BH ── head ──► logits_BV
+    logits_BV ── rules ── bias ── penalties ── temperature ── top-k ── top-p ── min-p ──► ids_B
+                   │                  │                                                     │
+              carry row         penalty row ◄────────────── counted in the step ────────────┘
+
+Everything that a token changes lives on the device and is written in stream order, so the next
+step may be launched before the host has read this one. Noise is a function of the request's seed,
+the token's position, the draw and the vocabulary id; row and step play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+from attrs import define
+from torch import Tensor
+
+from mstar_core.config.sampling import SamplingSettings
+from mstar_core.errors import ConfigError, Refusal, RequestError, Words
+from mstar_core.ops.sampling import PenaltyRows, Sampled, Sampling
+from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.carry import CarryPlan, CarryResource, CarryStep, carry_step
+from mstar_core.resources.fence import IdPool
+from mstar_core.resources.packing import Packing, pack
+from mstar_core.resources.sampler.chain import RuleChain
+from mstar_core.resources.sampler.config import SamplerConfig, SamplerOptions
+from mstar_core.resources.sampler.plan import PENALISED, SAMPLED, TOP_LOGPROBS, SamplerPlan
+from mstar_core.resources.sampler.pool import claim_rows, entries
+from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
+from mstar_core.resources.settings import read_settings
+from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Shortage
+
+LOWEST_LOGPROB = -9999.0
+"""Reported in place of minus infinity, so that every logprob is a finite number."""
+
+
+@define(kw_only=True, eq=False)
+class SamplerResource(Resource):
+    """The sampler of one node. Steps are :class:`CarryStep`; a span is the tokens of the row.
+
+    ``opening.settings``: ``sampler`` → :class:`SamplingSettings` (greedy where absent),
+    ``sampler_rules`` → rule name → whether it applies.
+    """
+
+    kind: ClassVar[str] = "sampler"
+    Options: ClassVar[type] = SamplerOptions
+    Config: ClassVar[type] = SamplerConfig
+
+    key: str
+    config: SamplerConfig
+    carry_key: str
+    vocab: int
+    """Ids that may be sampled: the leading columns of the logits."""
+    table: SettingsTable
+    pool: PenaltyRows
+    rows: IdPool
+    chain: RuleChain
+    ops: Sampling
+
+    @classmethod
+    def build(cls, spec: ResourceSpec, env: BuildEnv) -> SamplerResource:
+        options = read_settings(SamplerOptions, spec.options, f"resource {spec.key}.options")
+        config = read_settings(SamplerConfig, env.config, f"resources.{spec.key}")
+        carry = env.built.get(spec.depends_on.get("carry", "carry"))
+        if not isinstance(carry, CarryResource):
+            raise ConfigError(
+                where=f"resource {spec.key}.depends_on.carry",
+                got=Words("no carry resource"),
+                want="the key of a carry resource declared before it",
+                fix="declare carry before the sampler",
+            )
+        vocab = min(options.valid_vocab or options.vocab_size, options.vocab_size)
+        return cls(
+            key=spec.key,
+            config=config,
+            carry_key=carry.key,
+            vocab=vocab,
+            table=SettingsTable(env.table, options.rules, vocab),
+            pool=claim_rows(spec.key, config.penalty_rows, vocab, env),
+            rows=IdPool(config.penalty_rows + 1, env.fences),
+            chain=RuleChain.claim(spec.key, options.rules, vocab, carry.num_rows, env),
+            ops=env.bind("sampling", {"vocab_size": vocab}),
+        )
+
+    def last(self, hidden_TH: Tensor, plan: SamplerPlan) -> Tensor:
+        """``hidden_BH``: the hidden state of each row's last token."""
+        return hidden_TH[plan.last_B]
+
+    def sample(self, logits_BV: Tensor, plan: SamplerPlan, draw: int = 0) -> Sampled:
+        """One token per row of ``logits_BV``; ``draw`` tells several choices of a position apart.
+
+        Columns past the valid vocabulary are left out. Writes penalty rows and rule state.
+        """
+        logits_BV = logits_BV[:, : self.vocab]
+        finite_B = self.ops.finite(logits_BV)
+        states = self.chain.read(plan)
+        ruled_BV = self.chain.apply(logits_BV.float(), states, plan)
+        if plan.penalised:
+            if plan.fresh_row_B is not None:
+                self.ops.enter(self.pool, plan)
+            ruled_BV = self.ops.penalise(ruled_BV, self.pool, plan)
+        chosen = self.ops.sample(ruled_BV, plan, finite_B=finite_B, draw=draw)
+        if plan.penalised:
+            self.ops.count(self.pool, plan, chosen.ids_B)
+        self.chain.write(states, chosen.ids_B, plan)
+        return _reported(chosen)
+
+    def sample_head(
+        self, hidden_BH: Tensor, weight_VH: Tensor, plan: SamplerPlan, draw: int = 0
+    ) -> Sampled:
+        """:meth:`sample` of ``hidden_BH @ weight_VH.T``, fused where the logits are used as is."""
+        if self.chain.rules or plan.penalised:
+            return self.sample(hidden_BH @ weight_VH.t(), plan, draw)
+        weight_VH = weight_VH[: self.vocab]
+        return _reported(self.ops.head_sample(hidden_BH, weight_VH, plan, draw=draw))
+
+    def check(self, opening: Opening) -> None:
+        s = _settings(opening)
+        if (s.logprobs or 0) > self.config.max_top_logprobs:
+            raise RequestError(
+                where="logprobs",
+                got=s.logprobs,
+                want=f"at most {self.config.max_top_logprobs}",
+                fix="ask for fewer",
+            )
+        if beyond := [i for i in s.logit_bias if i >= self.vocab]:
+            raise RequestError(
+                where="logit_bias",
+                got=beyond[0],
+                want=f"token ids below {self.vocab}",
+                fix="name tokens of this model",
+            )
+        if s.needs_row and not self.config.penalty_rows:
+            raise RequestError(
+                where="repetition_penalty, presence_penalty, frequency_penalty, logit_bias",
+                got=Words("a request that uses one of them"),
+                want=f"none of them: resources.{self.key}.penalty_rows is 0",
+                fix="leave them out, or have penalty_rows raised",
+            )
+
+    def can_open(self, opening: Opening) -> Shortage | None:
+        if not _settings(opening).needs_row or self.rows.num_free:
+            return None
+        return Shortage(
+            key=self.key, need=1, free=0, cooling=self.rows.num_cooling, unit="penalty rows"
+        )
+
+    def open(self, handle: int, opening: Opening) -> None:
+        settings = _settings(opening)
+        self.table.fill(handle, settings, opening)
+        if settings.needs_row:
+            self.table.penalty_row[handle] = self.rows.take(1)[0]
+
+    def plan(
+        self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
+    ) -> SamplerPlan:
+        carry = upstream[self.carry_key]
+        if not isinstance(carry, CarryPlan):
+            raise TypeError(f"{self.key}: the plan of {self.carry_key} is {type(carry).__name__}")
+        part, at, t = carry_step(step), pack(step, lease), self.table
+        variant = self.variant(step) if lease is None else lease.bucket.variant
+        floats = np.repeat(NEUTRAL[:, None], len(at.lens_B), axis=1)
+        floats[:, : at.num_rows] = t.floats[step.handles_B].T
+        enabled_BR = None
+        if self.chain.rules:
+            enabled_BR = np.zeros((len(at.lens_B), len(self.chain.rules)), dtype=np.bool_)
+            enabled_BR[: at.num_rows] = t.enabled[step.handles_B]
+        generated_B = t.generated[step.handles_B]
+        return SamplerPlan(
+            last_B=at.last_B,
+            temperature_B=floats[0],
+            top_p_B=floats[1],
+            min_p_B=floats[2],
+            top_k_B=at.rows(t.top_k[step.handles_B], np.int32),
+            seed_B=at.rows(t.seed[step.handles_B]),
+            position_B=at.rows(t.length[step.handles_B] + step.spans_B),
+            generated_B=at.rows(generated_B, np.int32),
+            fresh_B=at.rows(generated_B == 0, np.bool_, fill=True),
+            enabled_BR=enabled_BR,
+            carry_row_B=carry.row_B,
+            carry_write_B=carry.write_B,
+            sampled=int(bool(variant & SAMPLED)),
+            top_logprobs=self._num_top(step, lease) if variant & TOP_LOGPROBS else 0,
+            penalised=int(bool(variant & PENALISED)),
+            **(self._penalties(part, at, floats) if variant & PENALISED else {}),
+        )
+
+    def commit(self, step: ResourceStep) -> None:
+        self.table.length[step.handles_B] += step.spans_B
+        self.table.generated[step.handles_B] += carry_step(step).samples_B
+
+    def close(self, handle: int, fence: int) -> None:
+        if self.table.penalty_row[handle]:
+            self.rows.give_back([self.table.penalty_row[handle]], fence)
+        self.table.clear(handle)
+
+    def variant(self, step: ResourceStep) -> int:
+        needs_B = self.table.needs[step.handles_B]
+        return int(np.bitwise_or.reduce(needs_B[carry_step(step).samples_B], initial=0))
+
+    def variants(self) -> tuple[int, ...]:
+        return (0, SAMPLED)
+
+    def capture_refusal(self, bucket: Bucket) -> Refusal | None:
+        if not bucket.variant & PENALISED:
+            return None
+        return Refusal(
+            code="penalties",
+            where=str(bucket),
+            got="rows with penalties or a bias, whose prompts differ in length",
+            want="a variant without them",
+            fix="nothing to do: the step runs eagerly",
+            owner=self.key,
+        )
+
+    def held(self) -> Mapping[str, tuple[int, int]]:
+        return {"penalty rows": (self.rows.num_free + self.rows.num_cooling, self.rows.num_ids)}
+
+    def _num_top(self, step: ResourceStep, lease: Lease | None) -> int:
+        wanted = self.table.top_logprobs[step.handles_B].max(initial=0)
+        return int(wanted) if lease is None else self.config.max_top_logprobs
+
+    def _penalties(self, part: CarryStep, at: Packing, floats: np.ndarray) -> dict[str, Any]:
+        row_B = self.table.penalty_row[part.handles_B] * part.samples_B
+        begins_B = (row_B > 0) & (self.table.generated[part.handles_B] == 0)
+        begun = entries(self.table, part.handles_B[begins_B]) if begins_B.any() else {}
+        return {
+            "penalty_row_B": at.rows(row_B),
+            "repetition_B": floats[3],
+            "presence_B": floats[4],
+            "frequency_B": floats[5],
+            **begun,
+        }
+
+
+def _settings(opening: Opening) -> SamplingSettings:
+    given = opening.settings.get("sampler")
+    return given if isinstance(given, SamplingSettings) else SamplingSettings()
+
+
+def _reported(chosen: Sampled) -> Sampled:
+    top = chosen.top_logprobs_BK
+    return attrs.evolve(
+        chosen,
+        logprob_B=chosen.logprob_B.clamp_min(LOWEST_LOGPROB),
+        top_logprobs_BK=None if top is None else top.clamp_min(LOWEST_LOGPROB),
+    )
