@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from mstar_whisper.model import Whisper
+from mstar_whisper.options import WhisperOptions
 
+from mstar_core.config.sampling import SamplingSettings
+from mstar_core.fixed import FixedBuffers
+from mstar_core.model.base import NodeEnv
+from mstar_core.model.checkpoint import open_checkpoint
+from mstar_core.model.load import load_weights
+from mstar_core.resources.attention import AttentionResource
+from mstar_core.resources.carry import CarryResource
+from mstar_core.resources.kv import KVResource
+from mstar_core.resources.position import PositionResource
+from mstar_core.resources.sampler import SamplerResource
+from mstar_core.testing.resources import World, carry_step_of, opening_of
+
+RESOURCES = (AttentionResource, KVResource, PositionResource, SamplerResource)
 SHARED = Path(__file__).parents[4] / "shared"
 REAL = Path(__file__).parents[4] / ".cache" / "whisper-tiny.en"
-TINY = ("whisper-tiny-en", "whisper-tiny-multilingual")
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +60,98 @@ def real_weights() -> Path:
     if not (REAL / "model.safetensors").is_file():
         pytest.skip(f"the published weights are not in {REAL}: run tools/whisper_weights.sh first")
     return REAL
+
+
+class Bench:
+    """A checkpoint in fp32 with real resources, stepped by hand: the engine is absent."""
+
+    def __init__(self, folder, rows=4, page_tokens=8, device="cpu"):
+        self.model = Whisper.open(folder, WhisperOptions())
+        self.config = self.model.config
+        self.world = World(
+            max_rows=rows,
+            max_context=self.config.target_positions,
+            buffers=FixedBuffers(torch.device(device)),
+        )
+        kinds = {cls.kind: cls for cls in RESOURCES}
+        carry = {"tensors": {"ids": ((), torch.int64, 0)}}
+        self.world.build(CarryResource, "carry", carry)
+        for spec in self.model.nodes()[1].resources:
+            config = {"page_tokens": page_tokens} if spec.kind == "kv" else {}
+            cls = kinds[spec.kind]
+            self.world.build(cls, spec.key, spec.options, config, spec.depends_on)
+        self.modules = {name: self._build(name) for name in ("encoder", "decoder")}
+        self.maps = {name: self.model.weight_map(name) for name in self.modules}
+        if device == "cpu":
+            load_weights(self.modules, self.maps, open_checkpoint(folder), "cpu")
+        self.encoder, self.decoder = self.modules["encoder"], self.modules["decoder"]
+        self.logits = []
+        """What each token step computed, ``[rows, vocabulary]``."""
+
+    def _build(self, node):
+        return self.model.build_submodule(
+            node,
+            NodeEnv(
+                node=node,
+                device=torch.device("meta"),
+                dtype=torch.float32,
+                resources=self.world.resources,
+            ),
+        )
+
+    def open(self, timestamps=False):
+        tokens = {"kv": self.config.target_positions, "cross_kv": self.config.source_positions}
+        settings = {
+            "sampler": SamplingSettings(),
+            "sampler_rules": {"timestamps": timestamps},
+        }
+        return self.world.open(opening_of(tokens, settings=settings))
+
+    def hear(self, handles, mel):
+        """Encode the windows ``[rows, bins, frames]`` and keep them for ``handles``."""
+        frames = self.encoder("encode", {"mel": mel}, {})["frames"]
+        plans = self._plans("cross", handles, [1] * len(handles))
+        self.decoder("cross", {"frames": frames}, plans)
+        return frames
+
+    def step(self, walk, handles, ids):
+        """One token step over lists of ids; the tokens chosen."""
+        plans = self._plans(walk, handles, [len(row) for row in ids])
+        packed = torch.tensor([token for row in ids for token in row])
+        logits = self.decoder.logits(packed, plans)
+        self.logits.append(logits)
+        sampler = self.world.resources["sampler"]
+        return sampler.sample(logits, plans["sampler"]).ids_B.tolist()
+
+    def greedy(self, mel, prompts, steps, timestamps=False):
+        """Prompt and tokens of each row; a row that ended goes on and is cut at its end."""
+        handles = [self.open(timestamps) for _ in prompts]
+        self.hear(handles, mel)
+        rows = [list(prompt) for prompt in prompts]
+        chosen = self.step("prefill", handles, prompts)
+        for _ in range(steps):
+            for row, token in zip(rows, chosen, strict=True):
+                row.append(token)
+            if len(rows[0]) - len(prompts[0]) == steps:
+                break
+            chosen = self.step("decode", handles, [[token] for token in chosen])
+        eot = self.config.tokens.eot
+        return [row[: row.index(eot)] if eot in row else row for row in rows]
+
+    def _plans(self, walk, handles, spans):
+        spans_B = np.asarray(spans, dtype=np.int64)
+        declared = self.decoder.declare_step(walk, spans_B)
+        steps = {
+            key: carry_step_of(*handles, spans=list(added), carry=walk == "decode", key=key)
+            for key, added in declared.items()
+        }
+        if walk != "cross":
+            steps["carry"] = carry_step_of(*handles, spans=spans, carry=walk == "decode")
+        return self.world.run(steps)
+
+
+@pytest.fixture
+def bench():
+    """Makes a bench of a checkpoint folder."""
+    with torch.inference_mode():
+        yield Bench

@@ -1,0 +1,101 @@
+"""The decoder: a causal transformer that also reads one window of encoder features.
+
+::
+
+    cross     frames of a window → keys and values of every layer → pool ``cross_kv``
+    prefill   prompt ids    ─┐
+    decode    last token     ├→ own stream in pool ``kv``; ``cross_kv`` is read, never added to
+                            ─┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mstar_core.model.base import NodeEnv, NodeSubmodule
+from mstar_core.step import Plan
+from mstar_whisper.config import WhisperConfig
+from mstar_whisper.layers import Layer, Projections, layer_norm
+
+CROSS = "cross"
+
+
+class DecoderLayer(Layer):
+    """Attention over the row's own tokens, over its window, and a feed-forward block."""
+
+    def __init__(self, config: WhisperConfig, env: NodeEnv, index: int) -> None:
+        super().__init__(config.width, config.decoder_ffn, env)
+        self.heads = config.decoder_heads
+        self.encoder_attn = Projections(config.width, env)
+        self.encoder_attn_layer_norm = layer_norm(config.width, env)
+        self._own = env.resource("attention").layer(index)
+        self._window = env.resource("cross_attention").layer(index)
+        self._write_window = env.resource("cross_kv").writer(index)
+
+    def forward(self, x_TH: Tensor, plans: Mapping[str, Plan]) -> Tensor:
+        """Packed tokens ``[T, width]`` → the same shape."""
+        normed = self.self_attn_layer_norm(x_TH)
+        q_TND, k_TND, v_TND = (self._by_head(u) for u in self.self_attn.qkv(normed))
+        o_TND = self._own.step(q_TND, k_TND, v_TND, plans["attention"])
+        x_TH = x_TH + self.self_attn.out_proj(o_TND.flatten(1))
+        q_TND = self._by_head(self.encoder_attn.q_proj(self.encoder_attn_layer_norm(x_TH)))
+        o_TND = self._window.step(q_TND, None, None, plans["cross_attention"])
+        x_TH = x_TH + self.encoder_attn.out_proj(o_TND.flatten(1))
+        return self.feed_forward(x_TH)
+
+    def hear(self, frames_TH: Tensor, plan: Plan) -> None:
+        """Write the keys and values of packed encoder features ``[T, width]``."""
+        k_TND = self._by_head(self.encoder_attn.k_proj(frames_TH))
+        v_TND = self._by_head(self.encoder_attn.v_proj(frames_TH))
+        self._write_window(k_TND, v_TND, plan)
+
+    def _by_head(self, x_TH: Tensor) -> Tensor:
+        return x_TH.unflatten(-1, (self.heads, -1))
+
+
+class Decoder(NodeSubmodule):
+    """Node ``decoder`` with its walks ``cross``, ``prefill`` and ``decode``."""
+
+    def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
+        super().__init__()
+        place = {"device": env.device, "dtype": env.dtype}
+        self.source_positions = config.source_positions
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.width, **place)
+        self.embed_positions = nn.Embedding(config.target_positions, config.width, **place)
+        self.layers = nn.ModuleList(
+            DecoderLayer(config, env, index) for index in range(config.decoder_layers)
+        )
+        self.layer_norm = layer_norm(config.width, env)
+        self._sampler = env.resource("sampler")
+
+    def declare_step(self, walk: str, spans_B: np.ndarray) -> Mapping[str, np.ndarray]:
+        """A window adds all its positions to ``cross_kv``; a token adds nothing to it."""
+        if walk == CROSS:
+            return {"cross_kv": spans_B * self.source_positions}
+        own = dict.fromkeys(("kv", "attention", "cross_attention", "position", "sampler"), spans_B)
+        return {**own, "cross_kv": np.zeros_like(spans_B)}
+
+    def forward(
+        self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
+        """``cross`` returns nothing; the others ``ids``, ``logprob`` and ``finite``, ``[rows]``."""
+        if walk == CROSS:
+            frames_TH = inputs["frames"].flatten(0, 1)
+            for layer in self.layers:
+                layer.hear(frames_TH, plans["cross_kv"])
+            return {}
+        sampled = self._sampler.sample(self.logits(inputs["ids"], plans), plans["sampler"])
+        return {"ids": sampled.ids_B, "logprob": sampled.logprob_B, "finite": sampled.finite_B}
+
+    def logits(self, ids_T: Tensor, plans: Mapping[str, Any]) -> Tensor:
+        """Packed token ids ``[T]`` → ``[rows, vocabulary]`` behind each row's last token."""
+        x_TH = self.embed_tokens(ids_T) + self.embed_positions(plans["position"].index_T)
+        for layer in self.layers:
+            x_TH = layer(x_TH, plans)
+        last_BH = self._sampler.last(x_TH, plans["sampler"])
+        return F.linear(self.layer_norm(last_BH), self.embed_tokens.weight)

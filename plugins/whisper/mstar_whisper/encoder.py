@@ -1,0 +1,68 @@
+"""The encoder: mel windows in, one row of features per 20 ms out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mstar_core.model.base import NodeEnv, NodeSubmodule
+from mstar_core.step import Plan
+from mstar_whisper.config import FRAMES_PER_POSITION, WhisperConfig
+from mstar_whisper.layers import Layer, layer_norm
+
+FP16_LIMIT = 64_504.0
+"""What the model's authors keep half-precision activations under: the largest less 1000."""
+
+
+class EncoderLayer(Layer):
+    """Attention over a whole window, then a feed-forward block, both on normalised input."""
+
+    def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
+        super().__init__(config.width, config.encoder_ffn, env)
+        self.heads = config.encoder_heads
+
+    def forward(self, x_BTH: Tensor) -> Tensor:
+        """``[windows, positions, width]`` → the same shape."""
+        normed = self.self_attn_layer_norm(x_BTH)
+        q, k, v = (self._by_head(u) for u in self.self_attn.qkv(normed))
+        o_BNTD = F.scaled_dot_product_attention(q, k, v)
+        x_BTH = x_BTH + self.self_attn.out_proj(o_BNTD.transpose(1, 2).flatten(2))
+        x_BTH = self.feed_forward(x_BTH)
+        if x_BTH.dtype == torch.float16:
+            x_BTH = x_BTH.clamp(-FP16_LIMIT, FP16_LIMIT)
+        return x_BTH
+
+    def _by_head(self, x_BTH: Tensor) -> Tensor:
+        return x_BTH.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Encoder(NodeSubmodule):
+    """Node ``encoder``. Walk ``encode``: ``mel`` ``[windows, bins, frames]`` → ``frames``."""
+
+    def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
+        super().__init__()
+        width, place = config.width, {"device": env.device, "dtype": env.dtype}
+        self.conv1 = nn.Conv1d(config.mel_bins, width, 3, padding=1, **place)
+        self.conv2 = nn.Conv1d(width, width, 3, stride=FRAMES_PER_POSITION, padding=1, **place)
+        self.embed_positions = nn.Embedding(config.source_positions, width, **place)
+        self.layers = nn.ModuleList(EncoderLayer(config, env) for _ in range(config.encoder_layers))
+        self.layer_norm = layer_norm(width, env)
+
+    def declare_step(self, walk: str, spans_B: np.ndarray) -> Mapping[str, np.ndarray]:
+        """A window is encoded at once: nothing is kept for a request."""
+        return {}
+
+    def forward(
+        self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Plan]
+    ) -> dict[str, Tensor]:
+        """``frames``: ``[windows, positions, width]``."""
+        mel_BCT = inputs["mel"].to(self.conv1.weight.dtype)
+        x_BHT = F.gelu(self.conv2(F.gelu(self.conv1(mel_BCT))))
+        x_BTH = x_BHT.transpose(1, 2) + self.embed_positions.weight
+        for layer in self.layers:
+            x_BTH = layer(x_BTH)
+        return {"frames": self.layer_norm(x_BTH)}

@@ -1,0 +1,192 @@
+"""Whisper: an encoder node and a decoder node, joined by the edge ``frames``.
+
+::
+
+    mel ──encode──> frames ══edge══> cross ──> prefill ──> decode ─┐
+    (encoder)                        (decoder)               ▲     │ token
+                                                             └─────┘
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+
+from mstar_core.errors import ConfigError, RequestError
+from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
+from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Walk
+from mstar_core.resources.base import ResourceSpec
+from mstar_core.resources.sampler.rules import LogitRule, SuppressRule
+from mstar_whisper.config import WhisperConfig, read_config
+from mstar_whisper.decoder import Decoder
+from mstar_whisper.encoder import Encoder
+from mstar_whisper.front import WhisperFront
+from mstar_whisper.options import WhisperOptions
+from mstar_whisper.prompt import language_id
+from mstar_whisper.rules import TimestampRule
+from mstar_whisper.weights import weight_map
+
+if TYPE_CHECKING:
+    from mstar_core.model.weights import WeightMap
+
+_SAMPLED = (
+    Output(name="ids", read=True, loops_to="ids"),
+    Output(name="logprob", read=True),
+    Output(name="finite", read=True),
+)
+
+
+class Whisper(Model):
+    """Speech of one window to text."""
+
+    Options: ClassVar[type] = WhisperOptions
+
+    def __init__(self, folder: Path, config: WhisperConfig, options: WhisperOptions) -> None:
+        self.folder = folder
+        self.config = config
+        self.options = options
+
+    @classmethod
+    def open(cls, folder: Path, options: Any) -> Self:
+        config = read_config(folder)
+        if options.default_language is not None:
+            try:
+                language_id(config.tokens, options.default_language)
+            except RequestError as error:
+                raise ConfigError(
+                    where="model.options.default_language",
+                    got=error.got,
+                    want=error.want if config.tokens.multilingual else "null: an English model",
+                    fix=error.fix if config.tokens.multilingual else "remove it",
+                ) from None
+        return cls(folder, config, options)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (
+            Node(name="encoder", walks=(self._encode(),)),
+            Node(
+                name="decoder",
+                walks=(self._cross(), *self._token_walks()),
+                resources=decoder_resources(self.config),
+            ),
+        )
+
+    def edges(self) -> tuple[Edge, ...]:
+        return (
+            Edge(
+                name="frames", source="encode", target="cross", input="frames", shape=self._window
+            ),
+        )
+
+    def graph(self) -> Sequence:
+        return Sequence((Once("encode"), Once("cross"), Once("prefill"), Loop("decode")))
+
+    @property
+    def max_context(self) -> int:
+        return self.config.target_positions
+
+    def default_dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.config.dtype)
+        return dtype
+
+    def build_submodule(self, node: str, env: NodeEnv) -> NodeSubmodule:
+        return Encoder(self.config, env) if node == "encoder" else Decoder(self.config, env)
+
+    def weight_map(self, node: str) -> WeightMap:
+        return weight_map(self.config, node)
+
+    def front(self) -> WhisperFront:
+        return WhisperFront(self.folder, self.config, self.options.default_language)
+
+    @property
+    def _window(self) -> tuple[int, int]:
+        """Encoder features of one window: positions, width."""
+        return (self.config.source_positions, self.config.width)
+
+    def _encode(self) -> Walk:
+        mel = (self.config.mel_bins, self.config.window_frames)
+        return Walk(
+            name="encode",
+            node="encoder",
+            feed="prompt",
+            inputs=(Input(name="mel", dtype="float32", shape=mel),),
+            outputs=(Output(name="frames", edge="frames"),),
+            capture=False,
+        )
+
+    def _cross(self) -> Walk:
+        return Walk(
+            name="cross",
+            node="decoder",
+            feed="edge",
+            edge="frames",
+            inputs=(Input(name="frames", dtype="model", shape=self._window),),
+            capture=False,
+        )
+
+    def _token_walks(self) -> tuple[Walk, Walk]:
+        ids = Input(name="ids", loops=True)
+        prefill = Walk(
+            name="prefill",
+            node="decoder",
+            feed="prompt",
+            inputs=(ids,),
+            outputs=_SAMPLED,
+            samples=True,
+            chunkable=True,
+        )
+        decode = Walk(
+            name="decode",
+            node="decoder",
+            feed="loop",
+            inputs=(ids,),
+            outputs=_SAMPLED,
+            samples=True,
+        )
+        return prefill, decode
+
+
+def decoder_resources(config: WhisperConfig) -> tuple[ResourceSpec, ...]:
+    """Two pools with an attention each, learned positions, and the sampler with its rules."""
+    heads = {
+        "num_kv_heads": config.decoder_heads,
+        "head_dim": config.width // config.decoder_heads,
+    }
+    layers = {"num_layers": config.decoder_layers, **heads}
+    attention = {"num_heads": config.decoder_heads, **heads}
+    return (
+        ResourceSpec(key="kv", kind="kv", options=layers),
+        ResourceSpec(
+            key="cross_kv", kind="kv", options={**layers, "max_tokens": config.source_positions}
+        ),
+        ResourceSpec(key="attention", kind="attention", options=attention, depends_on={"kv": "kv"}),
+        ResourceSpec(
+            key="cross_attention",
+            kind="attention",
+            options={**attention, "causal": False},
+            depends_on={"kv": "cross_kv"},
+        ),
+        ResourceSpec(key="position", kind="position", options={"kind": "learned"}),
+        ResourceSpec(
+            key="sampler",
+            kind="sampler",
+            options={"vocab_size": config.vocab_size, "rules": logit_rules(config)},
+            depends_on={"carry": "carry"},
+        ),
+    )
+
+
+def logit_rules(config: WhisperConfig) -> tuple[LogitRule, ...]:
+    """What may not be sampled, in the order in which the rules apply."""
+    tokens = config.tokens
+    return (
+        SuppressRule(ids=tokens.suppress, first_ids=tokens.begin_suppress),
+        TimestampRule(
+            begin=tokens.timestamp_begin,
+            eot=tokens.eot,
+            no_timestamps=tokens.no_timestamps,
+            max_initial=tokens.max_initial_timestamp,
+        ),
+    )
