@@ -1,8 +1,12 @@
-"""The arguments that every verb with a CONFIG shares."""
+"""What every verb with a CONFIG shares: its arguments, and what they mean."""
 
 from __future__ import annotations
 
 import argparse
+
+from mstar_core.config import Resolved, resolve
+from mstar_core.plugins.discover import NameLists, discover
+from mstar_core.plugins.record import PluginRecord, configs_named
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,3 +29,17 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--offline", action="store_true", help="never ask the hub; use folders and its cache"
     )
+
+
+def resolve_arguments(args: argparse.Namespace) -> tuple[Resolved, tuple[PluginRecord, ...]]:
+    """The configuration that a verb's CONFIG and ``--set`` mean, and the plugins it leaves ready.
+
+    Nothing of a plugin is imported. Raises ConfigError or UsageError.
+    """
+    installed = discover()
+    resolved = resolve(args.config, args.sets, lambda name: configs_named(name, installed))
+    lists = resolved.config.plugins
+    if not lists.disable and not lists.allow:
+        return resolved, installed
+    where = f"plugins of {resolved.file.name}"
+    return resolved, discover(NameLists(disable=lists.disable, allow=lists.allow, where=where))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +20,11 @@ class Row:
     value: Any
     origin: Origin
 
+    @property
+    def text(self) -> str:
+        """The value as YAML would write it, on one line."""
+        return _text(self.value)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for ``--json``."""
         return {"path": self.path, "value": self.value, "origin": attrs.asdict(self.origin)}
@@ -31,14 +35,6 @@ def describe(resolved: Resolved) -> list[Row]:
     order = {name: place for place, name in enumerate(attrs.fields_dict(Config))}
     paths = sorted(resolved.values, key=lambda path: order.get(path.split(".")[0], len(order)))
     return [Row(path, resolved.values[path], resolved.origin[path]) for path in paths]
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    """The rows as aligned lines of text: path, value as YAML would write it, origin."""
-    texts = [(row.path, _text(row.value), str(row.origin)) for row in rows]
-    wide = max((len(path) for path, _, _ in texts), default=0)
-    broad = min(max((len(value) for _, value, _ in texts), default=0), 40)
-    return [f"{path:<{wide}}  {value:<{broad}}  {origin}" for path, value, origin in texts]
 
 
 def _text(value: Any) -> str:

@@ -126,6 +126,9 @@ def resolve(
     if resolved.config.engine.capture.rows is None:
         rows = list(resolved.config.engine.capture_rows)
         resolved.derive("engine.capture.rows", rows, "from engine.max_rows")
+    if resolved.config.engine.capture.tokens is None:
+        tokens = list(resolved.config.engine.capture_tokens)
+        resolved.derive("engine.capture.tokens", tokens, "from engine.token_budget")
     return resolved
 
 

@@ -78,6 +78,13 @@ class CaptureConfig:
             "row counts to capture; null is the powers of two up to max_rows, and max_rows"
         ),
     )
+    tokens: tuple[int, ...] | None = field(
+        default=None,
+        metadata=about(
+            "token counts of prompt steps to capture; null is the powers of two from 16 up to "
+            "token_budget, and token_budget"
+        ),
+    )
     require: bool = field(
         default=False,
         validator=flag,
@@ -85,14 +92,15 @@ class CaptureConfig:
     )
 
     def __attrs_post_init__(self) -> None:
-        for rows in self.rows or ():
-            if type(rows) is not int or rows < 1:
-                raise ConfigError(
-                    where="rows",
-                    got=rows,
-                    want="whole numbers of at least 1 (rows)",
-                    fix="write for example [1, 2, 4, 8]",
-                )
+        for name, sizes in (("rows", self.rows), ("tokens", self.tokens)):
+            for size in sizes or ():
+                if type(size) is not int or size < 1:
+                    raise ConfigError(
+                        where=name,
+                        got=size,
+                        want=f"whole numbers of at least 1 ({name})",
+                        fix="write for example [1, 2, 4, 8]",
+                    )
 
 
 @frozen(kw_only=True)
@@ -179,6 +187,14 @@ class EngineConfig:
             return tuple(sorted(set(self.capture.rows)))
         powers = {1 << n for n in range(self.max_rows.bit_length()) if 1 << n <= self.max_rows}
         return tuple(sorted(powers | {self.max_rows}))
+
+    @property
+    def capture_tokens(self) -> tuple[int, ...]:
+        """Token counts to capture, rising: those set, else powers of two up to the budget."""
+        if self.capture.tokens is not None:
+            return tuple(sorted(set(self.capture.tokens)))
+        powers = {1 << n for n in range(4, self.token_budget.bit_length())}
+        return tuple(sorted({n for n in powers if n <= self.token_budget} | {self.token_budget}))
 
 
 @frozen(kw_only=True)
