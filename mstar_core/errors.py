@@ -5,7 +5,7 @@ The tree and each branch's fate::
     MstarError
     ├── ConfigError        a person wrote a setting that cannot be used   start-up ends, exit 1
     │   └── CheckpointError  a checkpoint folder or tensor cannot be used start-up ends, exit 1
-    ├── PluginError        a plugin that is needed cannot be loaded       start-up ends, exit 1, names it
+    ├── PluginError        a plugin that is needed cannot be loaded       start-up ends, exit 1
     ├── UsageError         the command line is wrong                      exit 2
     ├── RequestError       one request cannot be served                   that request fails
     ├── DeviceFault        a launch raised, or an event missed its time   the engine process ends
@@ -38,7 +38,8 @@ class MstarError(Exception):
     """One imperative sentence that the reader can act on."""
 
     def __str__(self) -> str:
-        lines = [self.where, f"  got   {self.got if isinstance(self.got, Words) else repr(self.got)}"]
+        got = self.got if isinstance(self.got, Words) else repr(self.got)
+        lines = [self.where, f"  got   {got}"]
         if self.want:
             lines.append(f"  want  {self.want}")
         if self.fix:

@@ -1,1 +1,6 @@
-"""Warmup, the life of a step, the device and its graphs."""
+"""The engine: warmup, the life of a step, capture, and the program's way in."""
+
+from mstar_core.engine.engine import Engine
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
+
+__all__ = ["Engine", "EngineEvent", "FinishEvent", "Result", "TokenEvent"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from attrs import define
 from torch import Tensor
@@ -53,6 +54,9 @@ class Graph(ABC):
 
 class GraphBackend(ABC):
     """How forwards are captured on one device."""
+
+    name: ClassVar[str]
+    """What ``engine.graphs`` calls it."""
 
     @abstractmethod
     def capture(self, name: str, fn: Forward, inputs: Sequence[Tensor]) -> Graph:

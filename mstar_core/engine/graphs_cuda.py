@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -38,6 +39,8 @@ class CudaGraph(Graph):
 class CudaGraphs(GraphBackend):
     """Captures on ``device``. Graphs share one pool: they never run at the same time."""
 
+    name = "cuda"
+
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
@@ -48,7 +51,9 @@ class CudaGraphs(GraphBackend):
         self._device.synchronize()
         reserved = torch.cuda.memory_reserved(self._device.torch_device)
         graph = torch.cuda.CUDAGraph()
-        with _own_stream(self._device), torch.no_grad():
+        with _own_stream(self._device), torch.no_grad(), warnings.catch_warnings():
+            # a forward that broke off before its first launch: its own error says more
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
             try:
                 # thread_local: another thread's copy must not break the capture
                 with torch.cuda.graph(

@@ -143,6 +143,8 @@ class RecordedGraph(Graph):
 class Recorder(GraphBackend):
     """Captures on a CPU, for submodules whose memory is ``buffers`` and their own parameters."""
 
+    name = "recorder"
+
     def __init__(self, buffers: FixedBuffers, modules: Iterable[nn.Module] = ()) -> None:
         self._buffers = buffers
         self._modules = tuple(modules)

@@ -27,6 +27,8 @@ class Request:
     stop: tuple[str, ...] = ()
     """Stop strings; checked by whoever turns ids into text (see ``mstar_core.text``)."""
     ignore_stop_ids: bool = False
+    gated: bool = False
+    """The next step of this request waits until its last one has been read (a grammar)."""
     sampling: SamplingSettings = field(factory=SamplingSettings)
     settings: Mapping[str, Any] = field(factory=dict)
     """Further settings by resource kind, as that resource documents them."""
@@ -44,11 +46,11 @@ class Front(ABC):
         """The text of ``ids``, special tokens left out."""
 
     def text_request(self, prompt: str, **options: Any) -> Request:
-        """A request that continues ``prompt``. Raises RequestError where the model takes no text."""
+        """A request that continues ``prompt``. Raises RequestError if the model takes no text."""
         raise _unsupported(self, "text prompts")
 
     def chat_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
-        """A request that answers ``messages``. Raises RequestError where the model does not chat."""
+        """A request that answers ``messages``. Raises RequestError if the model does not chat."""
         raise _unsupported(self, "chat")
 
     def audio_request(self, samples: np.ndarray, rate: int, **options: Any) -> Request:
@@ -58,7 +60,8 @@ class Front(ABC):
     def capabilities(self) -> frozenset[str]:
         """Which of ``text``, ``chat``, ``audio`` the model answers, for commands and routes."""
         kinds = {"text": "text_request", "chat": "chat_request", "audio": "audio_request"}
-        return frozenset(k for k, m in kinds.items() if getattr(type(self), m) is not getattr(Front, m))
+        own = type(self)
+        return frozenset(k for k, m in kinds.items() if getattr(own, m) is not getattr(Front, m))
 
 
 FrontMaker = Callable[[], Front]

@@ -34,17 +34,22 @@ class Input:
     dtype: str = "int64"
     """A torch dtype by name, or ``model`` for the node's compute dtype."""
     shape: tuple[int, ...] = ()
+    below: int | None = None
+    """For ids: each value must be at least 0 and below this; checked at the door."""
     loops: bool = False
     """Fed back by an output of the same node's earlier step (see :attr:`Output.loops_to`)."""
 
 
 @frozen(kw_only=True)
 class Output:
-    """A named tensor that a forward returns: ``[rows, *shape]``, or ``[items, *shape]`` to an edge."""
+    """What a forward returns by name: ``[rows, *shape]``, or ``[items, *shape]`` to an edge."""
 
     name: str
+    dtype: str = "int64"
+    """A torch dtype by name, or ``model`` for the node's compute dtype."""
+    shape: tuple[int, ...] = ()
     read: bool = False
-    """Copied to the host behind the step, without waiting."""
+    """Copied to the host behind the step, without waiting. A forward may leave it out."""
     loops_to: str | None = None
     """The looped input that the next step of the row finds it in."""
     edge: str | None = None
@@ -66,6 +71,8 @@ class Walk:
     """The row's items may be split over several steps."""
     edge: str | None = None
     """The edge that feeds it (``feed="edge"``)."""
+    max_items: int | None = None
+    """Items of one step at most, where the token budget does not fit their size (audio windows)."""
     capture: bool = True
     """Worth capturing at all."""
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from attrs import define, field, frozen
 
+from mstar_core.dtypes import torch_dtype_named
 from mstar_core.errors import Refusal
 from mstar_core.fixed import FixedBuffers
 from mstar_core.resources.fence import Fences
@@ -69,9 +70,12 @@ class BuildEnv:
     memory_bytes: int | None = None
     """For a pool: the bytes it may take (None: as many as it can ever use)."""
 
-    def claim(self, key: str, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """A zeroed fixed buffer owned by ``node.key``."""
-        return self.buffers.claim(f"{self.node}.{key}", name, shape, dtype)
+    def claim(
+        self, key: str, name: str, shape: tuple[int, ...], dtype: torch.dtype | str
+    ) -> torch.Tensor:
+        """A zeroed fixed buffer owned by ``node.key``; ``dtype`` may be a name, also ``model``."""
+        kind = torch_dtype_named(dtype, self.dtype) if isinstance(dtype, str) else dtype
+        return self.buffers.claim(f"{self.node}.{key}", name, shape, kind)
 
 
 @frozen(kw_only=True, eq=False)
@@ -95,7 +99,7 @@ class Resource(ABC):
     @classmethod
     @abstractmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> Self:
-        """Claim all device memory and bind kernels. Raises ConfigError on settings that cannot be."""
+        """Claim all device memory and bind kernels. Raises ConfigError on impossible settings."""
 
     @classmethod
     def pool_bytes(cls, spec: ResourceSpec, env: BuildEnv) -> int:
@@ -140,6 +144,10 @@ class Resource(ABC):
     def variants(self) -> tuple[int, ...]:
         """Values of :meth:`variant` worth capturing."""
         return (0,)
+
+    def all_variants(self) -> int:
+        """Every bit that :meth:`variant` may set: the largest plan, for sizing."""
+        return 0
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         """Which combined walks this resource runs as two kernels. None by default."""

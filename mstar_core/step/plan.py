@@ -43,7 +43,8 @@ def plan_class(cls: type[T]) -> type[T]:
     for name, kind in cls.__annotations__.items():
         word = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
         if not set(word.replace(" ", "").split("|")) <= _ALLOWED | {"None"}:
-            raise TypeError(f"{cls.__name__}.{name}: a plan holds Staged, Tensor or int, not {word}")
+            where = f"{cls.__name__}.{name}"
+            raise TypeError(f"{where}: a plan holds Staged, Tensor or int, not {word}")
     return frozen(kw_only=True, eq=False)(cls)
 
 

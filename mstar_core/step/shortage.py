@@ -22,4 +22,5 @@ class Shortage:
     unit: str = "pages"
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.need} {self.unit} needed, {self.free} free, {self.cooling} cooling"
+        left = f"{self.free} free, {self.cooling} cooling"
+        return f"{self.key}: {self.need} {self.unit} needed, {left}"

@@ -50,8 +50,6 @@ class Step:
     walk: str
     handles_B: np.ndarray
     """int64, one request handle per row."""
-    generations_B: np.ndarray
-    """int64, the generation of each handle; a row whose request is over is dropped at retire."""
     spans_B: np.ndarray
     """int64, input items (tokens, windows, frames) of each row."""
     carry_B: np.ndarray

@@ -1,0 +1,118 @@
+"""Which backend computes an operation: asked once while building, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+
+from mstar_core.errors import ConfigError, Refusal
+from mstar_core.names import suggest
+from mstar_core.ops.backend import Backend, BindRequest
+from mstar_core.plugins.registry import BackendOffer
+from mstar_core.plugins.wiring import Wiring
+
+AUTO = "auto"
+
+
+@frozen(kw_only=True)
+class Choice:
+    """One operation of one node: who computes it, and why not the others."""
+
+    node: str
+    operation: str
+    name: str
+    owner: str
+    asked_for: str
+    """``auto``, or the name that the configuration gives."""
+    passed_over: tuple[Refusal, ...] = ()
+
+
+@define(eq=False, kw_only=True)
+class BackendChooser:
+    """Chooses and binds backends for every node of one engine."""
+
+    wiring: Wiring
+    device: str
+    """``cpu`` or ``cuda``."""
+    dtype: torch.dtype
+    settings: Mapping[str, Mapping[str, str]]
+    """Node → operation → ``auto`` or a name."""
+    choices: dict[tuple[str, str, str], Choice] = field(factory=dict, init=False)
+    bound: dict[str, dict[str, Backend]] = field(factory=dict, init=False)
+    """Node → ``operation.name`` → the backend object, for its capture refusals."""
+
+    def bind(self, node: str, operation: str, geometry: Mapping[str, Any]) -> Any:
+        """The record of the chosen backend. Raises ConfigError where none applies.
+
+        ``auto`` takes the highest priority that applies; an explicit name that does not apply is
+        an error with its refusal as the cause, never a silent fallback.
+        """
+        request = BindRequest(
+            operation=operation, device=self.device, dtype=self.dtype, geometry=dict(geometry)
+        )
+        asked_for = self.settings.get(node, {}).get(operation, AUTO)
+        offers = self.wiring.backends.candidates(operation)
+        if not offers:
+            known = self.wiring.backends.operations()
+            raise ConfigError(
+                where=f"node {node}",
+                got=operation,
+                want=f"one of: {', '.join(known)}",
+                fix=suggest(operation, known),
+            )
+        refusals: list[Refusal] = []
+        fit: list[tuple[BackendOffer, Backend]] = []
+        for offer in offers:
+            if asked_for not in (AUTO, offer.name):
+                continue
+            backend: Backend = offer.load()
+            refusal = backend.available(self.device) or backend.supports(request)
+            if refusal is None:
+                fit.append((offer, backend))
+            else:
+                refusals.append(refusal)
+        if not fit:
+            raise self._none_applies(node, operation, asked_for, refusals)
+        offer, backend = self._prefer(request, fit) if asked_for == AUTO else fit[0]
+        choice = Choice(
+            node=node,
+            operation=operation,
+            name=offer.name,
+            owner=offer.owner,
+            asked_for=asked_for,
+            passed_over=tuple(refusals),
+        )
+        self.choices[node, operation, offer.name] = choice
+        self.bound.setdefault(node, {})[f"{operation}.{offer.name}"] = backend
+        return backend.bind(request)
+
+    def _prefer(
+        self, request: BindRequest, fit: list[tuple[BackendOffer, Backend]]
+    ) -> tuple[BackendOffer, Backend]:
+        names = tuple(offer.name for offer, _ in fit)
+        preferred = self.wiring.ask("choose_backend", request=request, candidates=names).value
+        return next((pair for pair in fit if pair[0].name == preferred), fit[0])
+
+    def _none_applies(
+        self, node: str, operation: str, asked_for: str, refusals: list[Refusal]
+    ) -> ConfigError:
+        names = [offer.name for offer in self.wiring.backends.candidates(operation)]
+        where = f"nodes.{node}.backends.{operation}"
+        if asked_for != AUTO and asked_for not in names:
+            return ConfigError(
+                where=where,
+                got=asked_for,
+                want=f"auto, or one of: {', '.join(names)}",
+                fix=suggest(asked_for, names) + "; or install the plugin that brings it",
+            )
+        error = ConfigError(
+            where=where,
+            got=asked_for,
+            want="; ".join(f"{r.owner or r.where}: {r.want}" for r in refusals) or "a backend",
+            fix=refusals[0].fix if refusals else "install a backend for this operation",
+        )
+        error.__cause__ = ConfigError(where=where, got=tuple(map(str, refusals)))
+        return error

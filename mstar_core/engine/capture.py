@@ -1,0 +1,181 @@
+"""Buckets: which shapes are captured, which were refused and why, and which one a step takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import numpy as np
+import torch
+from attrs import define, field, frozen
+
+from mstar_core.engine.graphs import CaptureRefused, Graph, GraphBackend
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.staging import Landing, StaticBlock
+from mstar_core.errors import ConfigError, Refusal, SealedError, Words
+from mstar_core.fixed import FixedBuffers
+from mstar_core.model.walks import Walk
+from mstar_core.step import Bucket, Lease, Plan, Step
+
+
+@frozen(kw_only=True, eq=False)
+class Captured:
+    """One captured bucket: its graph over its static block."""
+
+    bucket: Bucket
+    graph: Graph
+    block: StaticBlock
+    bounds: Mapping[tuple[str, str], int]
+    """Every int of every plan, as the graph has baked it in."""
+
+    def replay(self, landing: Landing) -> None:
+        """Run the graph, then send what the host reads."""
+        self.graph.replay()
+        landing.copy_out(self.graph.outputs)
+
+    def check_bounds(self, plans: Mapping[str, Plan]) -> None:
+        """Raise SealedError where a plan's int is not the bucket's."""
+        for key, value in plan_ints(plans).items():
+            if self.bounds[key] != value:
+                raise SealedError(
+                    where=f"bucket {self.bucket}, plan {'.'.join(key)}",
+                    got=value,
+                    want=f"{self.bounds[key]}, as it was captured",
+                    fix="with a lease, ints of a plan are the bucket's bounds, never the step's",
+                )
+
+
+@define(eq=False, kw_only=True)
+class CapturedBuckets:
+    """Every bucket that was captured, and those that were dropped."""
+
+    captured: dict[Bucket, Captured] = field(factory=dict)
+    dropped: dict[Bucket, tuple[Refusal, ...]] = field(factory=dict)
+    _by_walk: dict[tuple[str, int], list[Bucket]] = field(init=False, factory=dict)
+
+    def add(self, captured: Captured) -> None:
+        """Offer a captured bucket to steps; smaller ones are preferred."""
+        bucket = captured.bucket
+        self.captured[bucket] = captured
+        group = self._by_walk.setdefault((bucket.walk, bucket.variant), [])
+        group.append(bucket)
+        group.sort(key=lambda b: (b.tokens, b.rows))
+
+    def of(self, bucket: Bucket) -> Captured:
+        """The captured bucket."""
+        return self.captured[bucket]
+
+    def choose(self, step: Step, variant: int) -> Bucket | None:
+        """The smallest captured bucket that holds the step, or None: the step runs eagerly.
+
+        A packed bucket with tokens to spare needs a row to spare: the padding row owns them.
+        """
+        rows, tokens = step.num_rows, step.num_tokens
+        for bucket in self._by_walk.get((step.walk, variant), ()):
+            if bucket.rows < rows or bucket.tokens < tokens:
+                continue
+            if bucket.kind != "decode" and bucket.tokens > tokens and bucket.rows == rows:
+                continue
+            return bucket
+        return None
+
+
+def plan_ints(plans: Mapping[str, Plan]) -> dict[tuple[str, str], int]:
+    """Every int field of every plan."""
+    return {
+        (key, f.name): value
+        for key, plan in plans.items()
+        for f in attrs.fields(type(plan))
+        if type(value := getattr(plan, f.name)) is int
+    }
+
+
+def wanted_buckets(
+    node: NodeRuntime, row_sizes: Sequence[int], token_sizes: Sequence[int]
+) -> list[Bucket]:
+    """The buckets to try for a node, largest first: decode by rows, prefill by tokens."""
+    found: list[Bucket] = []
+    variants = sorted({v for r in node.resources.values() for v in r.variants()})
+    for walk in node.walks.values():
+        if not walk.capture:
+            continue
+        for variant in variants:
+            if walk.is_decode:
+                found += [
+                    Bucket(walk=walk.name, rows=n, tokens=n, kind="decode", variant=variant)
+                    for n in row_sizes
+                ]
+            else:
+                rows = min(8, max(row_sizes, default=1)) + 1
+                found += [
+                    Bucket(walk=walk.name, rows=rows, tokens=n, kind="prefill", variant=variant)
+                    for n in token_sizes
+                ]
+    return sorted(found, key=lambda b: (b.tokens, b.rows), reverse=True)
+
+
+def padding_step(node: NodeRuntime, walk: Walk, bucket: Bucket) -> Step:
+    """A step of no rows, whose plan with a lease fixes every shape of ``bucket``."""
+    none, no = np.zeros(0, np.int64), np.zeros(0, bool)
+    step = Step(
+        node=node.name,
+        walk=walk.name,
+        handles_B=none,
+        spans_B=none,
+        carry_B=no,
+        samples_B=no,
+        starts_B=none,
+        lease=Lease(bucket=bucket),
+    )
+    step.parts = node.declare(step)
+    return step
+
+
+def capture_bucket(
+    node: NodeRuntime, bucket: Bucket, graphs: GraphBackend, buffers: FixedBuffers
+) -> Captured:
+    """Capture one bucket over a static block of its own. Raises CaptureRefused."""
+    walk = node.walks[bucket.walk]
+    step = padding_step(node, walk, bucket)
+    plans = node.plan(step, step.lease)
+    arrays = node.arrays(step, (), plans, bucket)
+    block = StaticBlock.claim(buffers, f"{node.name} {bucket}", arrays)
+    for key, view in block.views.items():
+        view.copy_(torch.from_numpy(arrays[key]))
+    name = f"node {node.name}, bucket {bucket}"
+    graph = graphs.capture(name, lambda: node.run(walk, plans, block.views), [block.block])
+    return Captured(bucket=bucket, graph=graph, block=block, bounds=plan_ints(plans))
+
+
+def capture_all(
+    node: NodeRuntime,
+    wanted: Sequence[Bucket],
+    graphs: GraphBackend,
+    buffers: FixedBuffers,
+    ask: Callable[[Bucket], Sequence[Refusal]],
+) -> tuple[list[Captured], dict[Bucket, tuple[Refusal, ...]]]:
+    """Capture what nobody refuses; the rest is dropped with every reason."""
+    taken: list[Captured] = []
+    dropped: dict[Bucket, tuple[Refusal, ...]] = {}
+    for bucket in wanted:
+        refusals = tuple(ask(bucket))
+        if not refusals:
+            try:
+                taken.append(capture_bucket(node, bucket, graphs, buffers))
+                continue
+            except CaptureRefused as refused:
+                refusals = (refused.refusal,)
+        dropped[bucket] = refusals
+    return taken, dropped
+
+
+def require_all(dropped: Mapping[Bucket, tuple[Refusal, ...]]) -> None:
+    """Raise ConfigError where buckets were dropped (``engine.capture.require``)."""
+    if dropped:
+        reasons = "; ".join(f"{b}: {r[0].got}" for b, r in dropped.items())
+        raise ConfigError(
+            where="engine.capture.require",
+            got=Words(f"{len(dropped)} buckets dropped ({reasons})"),
+            want="every bucket captured",
+            fix="mend the refusals, or set engine.capture.require to false",
+        )

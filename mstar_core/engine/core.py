@@ -1,0 +1,354 @@
+"""The engine's turn, without a thread: a schedule is a function of its arrivals.
+
+One turn: apply stops and arrivals, admit, launch step M, retire step M − d, d = ``in_flight``. A
+turn that launches nothing retires one entry. Retirement happens nowhere else, and in launch order.
+A token is sampled on the device and is fed to the next step there; the host reads it when its
+step is retired, up to d steps later. A row that turns out to have stopped has then been launched d
+times too often: those rows are dropped when their steps are retired, and what the request held
+cools until they are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import traceback
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from mstar_core.engine.door import check_request, openings
+from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
+from mstar_core.engine.lifecycle import Entry, Lifecycle
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.errors import DeviceFault, MstarError, RequestError, Words
+from mstar_core.model.front import Request
+from mstar_core.model.walks import Sequence, Walk
+from mstar_core.resources.base import Opening
+from mstar_core.resources.fence import Fences
+from mstar_core.resources.table import RequestTable
+from mstar_core.sched import RequestState, ReserveWhole, Row, Scheduler, Track
+from mstar_core.sched.request import tracks_of
+from mstar_core.step import Outcome, Shortage
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False, kw_only=True)
+class EngineCore:
+    """Requests in, events out, one turn at a time. Not thread-safe: one thread drives it."""
+
+    nodes: Mapping[str, NodeRuntime]
+    walks: Mapping[str, Walk]
+    graph: Sequence
+    rings: Mapping[str, EdgeRing]
+    lifecycle: Lifecycle
+    scheduler: Scheduler
+    line: ReserveWhole
+    table: RequestTable
+    fences: Fences
+    in_flight: int
+    max_context: int
+    events: deque[EngineEvent] = field(factory=deque, init=False)
+    dropped_rows: int = field(default=0, init=False)
+    """Rows that ran after their request had stopped."""
+    _live: dict[str, RequestState] = field(factory=dict, init=False)
+    _running: list[RequestState] = field(factory=list, init=False)
+    _flight: deque[Entry] = field(factory=deque, init=False)
+    _openings: dict[str, Mapping[str, Opening]] = field(factory=dict, init=False)
+    _handles: list[tuple[int, int]] = field(factory=list, init=False)
+    _arrived: int = field(default=0, init=False)
+
+    # -- what callers ask ------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Stand in line. Raises RequestError for a request that could never be served."""
+        if request.id in self._live:
+            raise RequestError(
+                where="id",
+                got=request.id,
+                want="an id that no live request has",
+                fix="leave the id out, or wait until the other request is over",
+            )
+        tracks = tracks_of(self.graph)
+        check_request(request, self.walks, tracks, self.max_context)
+        opening = openings(request, self.nodes, tracks)
+        for name, node in self.nodes.items():
+            for resource in node.resources.values():
+                resource.check(opening[name])
+        state = RequestState(request=request, number=self._arrived, tracks=tracks)
+        self._arrived += 1
+        self._live[request.id] = state
+        self._openings[request.id] = opening
+        self.line.join(state)
+
+    def stop(self, request_id: str, accepted: int, reason: str = "stop") -> None:
+        """End a request after its first ``accepted`` tokens; unknown or finished ids are ignored.
+
+        The finish event goes out at once; memory follows the last step that names the request.
+        """
+        state = self._live.get(request_id)
+        if state is not None:
+            del state.tokens[accepted:]
+            self._finish(state, reason)
+
+    def abort(self, request_id: str) -> None:
+        """End a request now, keeping what was read."""
+        state = self._live.get(request_id)
+        if state is not None:
+            self._finish(state, "abort")
+
+    def abort_all(self) -> None:
+        """End every request now."""
+        for state in list(self._live.values()):
+            self._finish(state, "abort")
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of steps and rows so far, and what is held."""
+        return {
+            **self.lifecycle.snapshot(),
+            "dropped_rows": self.dropped_rows,
+            "waiting": len(self.line),
+            "running": len(self._running),
+            "in_flight": len(self._flight),
+            "held": self.held(),
+        }
+
+    def held(self) -> dict[str, tuple[int, int]]:
+        """``node.key unit`` → (free or cooling, total)."""
+        found: dict[str, tuple[int, int]] = {}
+        for name, node in self.nodes.items():
+            for key, resource in node.resources.items():
+                for unit, pair in resource.held().items():
+                    found[f"{name}.{key} {unit}"] = pair
+        for name, ring in self.rings.items():
+            found[f"edge {name}"] = ring.held()
+        return found
+
+    def check_conserved(self) -> None:
+        """With no request live, everything must be free or cooling. Raises RuntimeError if not."""
+        lost = {what: pair for what, pair in self.held().items() if pair[0] != pair[1]}
+        if lost:
+            raise RuntimeError(f"not given back (free, total): {lost}")
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, runs or is in flight."""
+        return not self._live and not self._flight
+
+    @property
+    def num_running(self) -> int:
+        """Requests admitted and not over."""
+        return len(self._running)
+
+    # -- the turn --------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """One turn. False when there was nothing to do."""
+        self._admit()
+        launched = self._launch()
+        if launched:
+            while len(self._flight) > self.in_flight:
+                self._retire()
+        elif self._flight:
+            self._retire()
+        elif self._live:
+            self._no_progress()
+        else:
+            return False
+        return True
+
+    def _no_progress(self) -> None:
+        """Nothing can be launched, nothing is in flight, and yet somebody waits: a bug. Say so."""
+        for state in list(self._live.values()):
+            log.error("request %s cannot make progress: %s", state.id, state)
+            self._fail(state, RuntimeError("the scheduler made no progress"))
+
+    def drain(self) -> Iterator[EngineEvent]:
+        """Events so far, oldest first."""
+        while self.events:
+            yield self.events.popleft()
+
+    def _admit(self) -> None:
+        for state in self.line.admit(len(self._running), self._short_to_open):
+            state.handle = self.table.open()
+            for name, node in self.nodes.items():
+                for resource in node.resources.values():
+                    resource.open(state.handle, self._openings[state.id][name])
+            for ring in self.rings.values():
+                ring.open(state.handle)
+            self._running.append(state)
+
+    def _short_to_open(self, state: RequestState) -> Shortage | None:
+        if not self.table.num_free:
+            return Shortage(key="requests", need=1, free=0, unit="handles")
+        for name, node in self.nodes.items():
+            for resource in node.resources.values():
+                short = resource.can_open(self._openings[state.id][name])
+                if short is not None:
+                    return short
+        for ring in self.rings.values():
+            short = ring.can_open()
+            if short is not None:
+                return short
+        return None
+
+    def _launch(self) -> bool:
+        choice = self.scheduler.next(self._running)
+        if choice is None:
+            return False
+        step, rows = choice
+        try:
+            entry = self.lifecycle.launch(step, rows)
+        except DeviceFault:
+            raise
+        except Exception as error:  # a bug while preparing: its requests fail, the others go on
+            log.exception("a step of walk %s could not be prepared", step.walk)
+            for row in rows:
+                self._fail(row.state, error)
+            return False
+        if isinstance(entry, Shortage):
+            log.debug("step refused: %s", entry)
+            return False
+        self.scheduler.launched(rows, entry.number)
+        self._flight.append(entry)
+        return True
+
+    def _retire(self) -> None:
+        entry = self._flight.popleft()
+        try:
+            outcome = self.lifecycle.retire(entry)
+        except DeviceFault:
+            raise
+        except Exception as error:  # a raise in a forward fails the batch
+            log.exception("step %d (walk %s) failed", entry.number, entry.step.walk)
+            for row in entry.rows:
+                self._fail(row.state, error)
+        else:
+            for i, row in enumerate(entry.rows):
+                self._read(row, i, outcome)
+        self._recycle()
+
+    def _read(self, row: Row, i: int, outcome: Outcome) -> None:
+        state, track = row.state, row.track
+        if state.over:
+            self.dropped_rows += 1
+            return
+        track.unread -= 1
+        if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
+            self._fail(state, _not_finite(state, outcome.number))
+            return
+        if row.samples:
+            self._token(state, track, i, outcome)
+        if not state.over:
+            self._end_track(state, track)
+
+    def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
+        arrays, request = outcome.arrays, state.request
+        token = int(arrays["ids"][i])
+        track.accepted += 1
+        if token in request.stop_ids and not request.ignore_stop_ids:
+            self._close_track(state, track, "stop")
+            return
+        state.tokens.append(token)
+        self.events.append(
+            TokenEvent(
+                request=state.id,
+                token=token,
+                logprob=float(arrays["logprob"][i]) if "logprob" in arrays else 0.0,
+                top=_top(arrays, i, request.sampling.logprobs),
+            )
+        )
+        if track.accepted >= request.max_new_tokens:
+            self._close_track(state, track, "length")
+
+    def _end_track(self, state: RequestState, track: Track) -> None:
+        """A track whose parts are used up, and whose steps are all read, has ended."""
+        if track.unread or track.ended:
+            return
+        if track.drains is not None:
+            producer = next(t for t in state.tracks if t.feeds == track.drains)
+            if producer.ended and not self.rings[track.drains].waiting(state.handle):
+                self._close_track(state, track, "stop")
+        elif track.walk is None:
+            self._close_track(state, track, "stop")
+
+    def _close_track(self, state: RequestState, track: Track, reason: str) -> None:
+        track.ended = True
+        if all(t.ended for t in state.tracks):
+            self._finish(state, reason)
+
+    # -- ends ------------------------------------------------------------------------------
+
+    def _fail(self, state: RequestState, error: Exception) -> None:
+        if state.over:
+            return
+        facts = (
+            error.facts()
+            if isinstance(error, MstarError)
+            else {
+                "where": f"request {state.id}",
+                "got": "an internal error",
+                "want": "",
+                "fix": "see the log",
+            }
+        )
+        if not isinstance(error, MstarError):
+            log.debug("%s", "".join(traceback.format_exception(error)))
+        self._finish(state, "error", facts)
+
+    def _finish(
+        self, state: RequestState, reason: str, error: Mapping[str, str] | None = None
+    ) -> None:
+        state.over = True
+        del self._live[state.id]
+        del self._openings[state.id]
+        prompts = [w for w in self.walks.values() if w.feed == "prompt" and w.samples]
+        self.events.append(
+            FinishEvent(
+                request=state.id,
+                reason=reason,
+                prompt_items=sum(state.items(w) for w in prompts),
+                generated=len(state.tokens),
+                error=error,
+            )
+        )
+        if state.handle < 0:
+            self.line.leave(state)
+            return
+        self._running.remove(state)
+        fence = state.last_entry
+        for node in self.nodes.values():
+            for resource in node.resources.values():
+                resource.close(state.handle, fence)
+        for ring in self.rings.values():
+            ring.close(state.handle, fence)
+        self.table.close(state.handle)
+        heapq.heappush(self._handles, (fence, state.handle))
+        self._recycle()
+
+    def _recycle(self) -> None:
+        while self._handles and self._handles[0][0] <= self.fences.retired:
+            self.table.recycle(heapq.heappop(self._handles)[1])
+
+
+def _not_finite(state: RequestState, number: int) -> RequestError:
+    return RequestError(
+        where=f"request {state.id}, step {number}",
+        got=Words("logits that are not finite"),
+        want="finite logits",
+        fix="check the weights and the dtype; other requests are not affected",
+    )
+
+
+def _top(
+    arrays: Mapping[str, np.ndarray], i: int, count: int | None
+) -> tuple[tuple[int, float], ...]:
+    if not count or "top_ids" not in arrays:
+        return ()
+    ids, values = arrays["top_ids"][i][:count], arrays["top_logprobs"][i][:count]
+    return tuple(zip(ids.tolist(), values.tolist(), strict=True))

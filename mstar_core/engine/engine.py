@@ -1,0 +1,298 @@
+"""The engine as a program uses it: open it, hand requests in, iterate over what comes out.
+
+::
+
+    with Engine.open("model.yaml") as engine:
+        for result in engine.run([engine.front.text_request("Hello")]):
+            print(engine.front.decode(result.ids))
+
+One thread of its own drives the turns. No signal handler is installed; closing frees everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from mstar_core.config.resolve import Resolved
+from mstar_core.engine.core import EngineCore
+from mstar_core.engine.device import Device
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
+from mstar_core.engine.opening import open_core
+from mstar_core.engine.report import WarmupReport
+from mstar_core.engine.wire import Wired
+from mstar_core.errors import DeviceFault, RequestError, Words
+from mstar_core.model.front import Front, Request
+
+log = logging.getLogger(__name__)
+Listener = Callable[[EngineEvent], None]
+
+
+class Engine:
+    """A running engine. Thread-safe: any thread may submit, stop, abort and iterate."""
+
+    def __init__(self, core: EngineCore, wired: Wired, report: WarmupReport) -> None:
+        """Use :meth:`open`. Starts the thread that drives ``core``."""
+        self.report = report
+        self._core = core
+        self._wired = wired
+        self._front: Front | None = None
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._listeners: dict[str, Listener] = {}
+        self._fault: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._drive, name="mstar-engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        config: str | Path | Resolved,
+        sets: Sequence[str] = (),
+        *,
+        device: Device | None = None,
+        offline: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Self:
+        """Load plugins, wire, warm up and start.
+
+        ``config`` is a path, the name of a config that a plugin ships, or resolved; ``device``
+        replaces the configured one (a CPU with lag, in tests). Raises ConfigError,
+        CheckpointError or PluginError; then nothing is left behind.
+        """
+        core, wired, report = open_core(
+            config, sets, device=device, offline=offline, progress=progress
+        )
+        return cls(core, wired, report)
+
+    @property
+    def front(self) -> Front:
+        """The model's front; its tokenizer is loaded when first asked for."""
+        if self._front is None:
+            self._front = self._wired.model.front()
+        return self._front
+
+    def run(self, requests: Iterable[Request]) -> list[Result]:
+        """Run requests to their ends; results in the order given.
+
+        A request that is refused at the door, or fails, has ``finish_reason`` ``error`` and says
+        why; the others go on. If the caller is interrupted its requests are aborted.
+        """
+        given = list(requests)
+        streams = [self._listen(request) for request in given]
+        try:
+            return [_gather(r.id, stream) for r, stream in zip(given, streams, strict=True)]
+        except BaseException:
+            for request in given:
+                self.abort(request.id)
+            raise
+
+    def stream(self, request: Request) -> Iterator[EngineEvent]:
+        """Events of one request as they are read, a FinishEvent last. Closing it aborts.
+
+        Raises RequestError for a request that is refused at the door.
+        """
+        events = self._listen(request)
+        try:
+            for event in events:
+                if (
+                    isinstance(event, FinishEvent)
+                    and event.error is not None
+                    and event.generated == 0
+                ):
+                    raise _as_error(event)
+                yield event
+        finally:
+            self.abort(request.id)
+
+    async def astream(self, request: Request) -> AsyncIterator[EngineEvent]:
+        """Like :meth:`stream`, for asyncio."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[EngineEvent]()
+
+        def listen(event: EngineEvent) -> None:
+            loop.call_soon_threadsafe(arrived.put_nowait, event)
+
+        self._submit(request, listen)
+        try:
+            while True:
+                event = await arrived.get()
+                if (
+                    isinstance(event, FinishEvent)
+                    and event.error is not None
+                    and event.generated == 0
+                ):
+                    raise _as_error(event)
+                yield event
+                if isinstance(event, FinishEvent):
+                    return
+        finally:
+            self.abort(request.id)
+
+    def stop(self, request_id: str, accepted: int) -> None:
+        """End a request after ``accepted`` tokens (a stop string was found there)."""
+        self._inbox.put(lambda: self._core.stop(request_id, accepted))
+
+    def abort(self, request_id: str) -> None:
+        """End a request now; an id that is unknown or over is ignored."""
+        self._inbox.put(lambda: self._core.abort(request_id))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of steps and rows so far, and what is held."""
+        return self._core.stats()
+
+    def close(self) -> None:
+        """Abort what runs, stop the thread, tell plugins, free all memory. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._inbox.put(None)
+        self._thread.join()
+        self._wired.wiring.unseal_for_stop()
+        self._wired.wiring.ask("stopping", reason="closed")
+        self._wired.nodes.clear()
+        self._wired.buffers.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _listen(self, request: Request) -> Iterator[EngineEvent]:
+        arrived: queue.SimpleQueue[EngineEvent] = queue.SimpleQueue()
+        self._submit(request, arrived.put)
+
+        def events() -> Iterator[EngineEvent]:
+            while True:
+                event = arrived.get()
+                yield event
+                if isinstance(event, FinishEvent):
+                    return
+
+        return events()
+
+    def _submit(self, request: Request, listener: Listener) -> None:
+        if self._closed or self._fault is not None:
+            raise RequestError(
+                where="engine",
+                got=Words("closed" if self._closed else f"a fault: {self._fault}"),
+                want="a running engine",
+                fix="open the engine again",
+            )
+
+        def arrive() -> None:
+            if request.id in self._listeners:
+                listener(_refused(request, _taken(request)))
+                return
+            try:
+                self._core.submit(request)
+            except RequestError as error:
+                listener(_refused(request, error))
+            else:
+                self._listeners[request.id] = listener
+
+        self._inbox.put(arrive)
+
+    def _drive(self) -> None:
+        """The engine's thread: sleeps only while there is nothing to do."""
+        try:
+            while self._take_in(block=self._core.idle):
+                self._core.turn()
+                self._deliver()
+            self._core.abort_all()
+            while not self._core.idle:
+                self._core.turn()
+            self._deliver()
+        except DeviceFault as fault:
+            log.exception("device fault: the engine ends")
+            self._end(fault)
+        except Exception as error:  # a bug: nobody may be left waiting
+            log.exception("the engine's thread ended")
+            self._end(error)
+
+    def _take_in(self, *, block: bool) -> bool:
+        """Apply everything in the inbox; False when the engine is to close."""
+        while True:
+            try:
+                call = self._inbox.get(block=block)
+            except queue.Empty:
+                return True
+            if call is None:
+                return False
+            call()
+            self._deliver()
+            block = False
+
+    def _deliver(self) -> None:
+        for event in self._core.drain():
+            listener = self._listeners.get(event.request)
+            if listener is None:
+                continue
+            if isinstance(event, FinishEvent):
+                del self._listeners[event.request]
+            listener(event)
+
+    def _end(self, error: Exception) -> None:
+        self._fault = error
+        for request_id, listener in list(self._listeners.items()):
+            listener(_ended(request_id, error))
+        self._listeners.clear()
+
+
+def _gather(request_id: str, events: Iterator[EngineEvent]) -> Result:
+    ids: list[int] = []
+    logprobs: list[float] = []
+    top: list[tuple[tuple[int, float], ...]] = []
+    finish: FinishEvent | None = None
+    for event in events:
+        if isinstance(event, TokenEvent):
+            ids.append(event.token)
+            logprobs.append(event.logprob)
+            top.append(event.top)
+        else:
+            finish = event
+    reason, error = (finish.reason, finish.error) if finish else ("error", None)
+    kept = len(ids) if finish is None else finish.generated
+    return Result(
+        id=request_id,
+        ids=ids[:kept],
+        logprobs=logprobs[:kept],
+        top=top[:kept],
+        finish_reason=reason,
+        error=error,
+    )
+
+
+def _refused(request: Request, error: RequestError) -> FinishEvent:
+    return FinishEvent(
+        request=request.id, reason="error", prompt_items=0, generated=0, error=error.facts()
+    )
+
+
+def _taken(request: Request) -> RequestError:
+    return RequestError(
+        where="id", got=request.id, want="an id that no live request has", fix="leave the id out"
+    )
+
+
+def _ended(request_id: str, error: Exception) -> FinishEvent:
+    facts = {"where": "engine", "got": str(error), "want": "", "fix": "see the log"}
+    return FinishEvent(request=request_id, reason="error", prompt_items=0, generated=0, error=facts)
+
+
+def _as_error(event: FinishEvent) -> RequestError:
+    facts = event.error or {}
+    return RequestError(
+        where=facts["where"], got=Words(facts["got"]), want=facts["want"], fix=facts["fix"]
+    )

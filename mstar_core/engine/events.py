@@ -1,0 +1,48 @@
+"""What the engine says about a request: tokens as they are read, then one finish. Numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+
+@frozen(kw_only=True)
+class TokenEvent:
+    """One generated token, read and kept."""
+
+    request: str
+    token: int
+    logprob: float
+    """Natural logarithm, of the distribution after rules, bias and penalties."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(id, logprob), most likely first, where the request asked for them."""
+
+
+@frozen(kw_only=True)
+class FinishEvent:
+    """The last event of a request."""
+
+    request: str
+    reason: str
+    """``stop`` (a stop id or an outside stop), ``length``, ``abort`` or ``error``."""
+    prompt_items: int
+    generated: int
+    """Tokens that were kept."""
+    error: Mapping[str, str] | None = None
+    """Where / got / want / fix, for ``error``."""
+
+
+EngineEvent = TokenEvent | FinishEvent
+
+
+@frozen(kw_only=True)
+class Result:
+    """A whole request: its tokens and how it ended."""
+
+    id: str
+    ids: list[int] = field(factory=list)
+    logprobs: list[float] = field(factory=list)
+    top: list[tuple[tuple[int, float], ...]] = field(factory=list)
+    finish_reason: str = ""
+    error: Mapping[str, str] | None = None

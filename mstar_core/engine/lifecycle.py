@@ -1,0 +1,130 @@
+"""The life of a step. The only file that calls room, take, plan and commit.
+
+::
+
+    launch   declare → choose a bucket (pure) → room of all → take of all → plan → stage (one copy)
+             → replay, or eager forward → commit → event                               (entry N)
+    retire   wait for the event → read → free what entry N fenced                      (in order)
+
+A refused launch has touched nothing. A launch that raises after ``take`` is a bug or a device
+fault: its requests fail and are closed, which gives everything back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from attrs import define, field, frozen
+
+from mstar_core.engine.capture import CapturedBuckets
+from mstar_core.engine.device import Device, Event
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.staging import Landing, ReadBack, Staging
+from mstar_core.resources.fence import Fences
+from mstar_core.sched.scheduler import Row
+from mstar_core.step import Lease, Outcome, Shortage, Step
+
+
+@frozen(kw_only=True, eq=False)
+class Entry:
+    """One launched step, until it is retired."""
+
+    number: int
+    step: Step
+    rows: Sequence[Row]
+    event: Event
+    landing: Landing
+
+
+@define(kw_only=True, eq=False)
+class StepCounts:
+    """How many steps went which way."""
+
+    launched: int = 0
+    replayed: int = 0
+    eager: int = 0
+    refused: int = 0
+    rows: int = 0
+    by_walk: dict[str, int] = field(factory=dict)
+    eager_by_walk: dict[str, int] = field(factory=dict)
+
+
+@define(kw_only=True, eq=False)
+class Lifecycle:
+    """Launches steps and retires entries, in order."""
+
+    nodes: Mapping[str, NodeRuntime]
+    device: Device
+    fences: Fences
+    staging: Staging
+    read_back: ReadBack
+    buckets: CapturedBuckets
+    timeout_s: float
+    counts: StepCounts = field(factory=StepCounts)
+    _next: int = field(init=False, default=0)
+
+    def launch(self, step: Step, rows: Sequence[Row]) -> Entry | Shortage:
+        """Launch ``step``, or say what is missing; then nothing was changed."""
+        node = self.nodes[step.node]
+        step.parts = node.declare(step)
+        bucket = self.buckets.choose(step, node.variant(step))
+        for key, part in step.parts.items():
+            short = node.resources[key].room(part)
+            if short is not None:
+                self.counts.refused += 1
+                return short
+        for key, part in step.parts.items():
+            node.resources[key].take(part)
+        step.lease = None if bucket is None else Lease(bucket=bucket)
+        step.number = self._next
+        self._next += 1
+        landing = self._start(node, step, rows)
+        node.commit(step)
+        self._count(step)
+        return Entry(
+            number=step.number,
+            step=step,
+            rows=rows,
+            event=self.device.record(),
+            landing=landing,
+        )
+
+    def retire(self, entry: Entry) -> Outcome:
+        """Wait for the oldest entry, free what it fenced, and give what it read.
+
+        Raises what its forward raised, or DeviceFault; the entry is retired all the same.
+        """
+        try:
+            entry.event.wait(self.timeout_s)
+            return Outcome(number=entry.number, arrays=entry.landing.arrays())
+        finally:
+            self.fences.retire(entry.number)
+
+    def _start(self, node: NodeRuntime, step: Step, rows: Sequence[Row]) -> Landing:
+        plans = node.plan(step, step.lease)
+        walk, landing = node.walks[step.walk], self.read_back.lend()
+        if step.lease is None:
+            tensors = self.staging.stage(node.arrays(step, rows, plans, None))
+            self.device.run(lambda: landing.copy_out(node.run(walk, plans, tensors)))
+            return landing
+        captured = self.buckets.of(step.lease.bucket)
+        captured.check_bounds(plans)
+        self.staging.stage(node.arrays(step, rows, plans, step.lease.bucket), captured.block)
+        self.device.run(lambda: captured.replay(landing))
+        return landing
+
+    def _count(self, step: Step) -> None:
+        counts = self.counts
+        counts.launched += 1
+        counts.rows += step.num_rows
+        counts.by_walk[step.walk] = counts.by_walk.get(step.walk, 0) + 1
+        if step.lease is None:
+            counts.eager += 1
+            counts.eager_by_walk[step.walk] = counts.eager_by_walk.get(step.walk, 0) + 1
+        else:
+            counts.replayed += 1
+
+    def snapshot(self) -> dict[str, object]:
+        """The counts so far, as plain values."""
+        return attrs.asdict(self.counts)

@@ -1,0 +1,49 @@
+"""How much memory pools may take, and what everything takes, by owner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from mstar_core.engine.device_memory import free_device_bytes
+from mstar_core.fixed import FixedBuffers
+
+
+def pool_budget(configured: int | None, device: torch.device) -> tuple[int, str]:
+    """Bytes that KV pools may take together, and where the number comes from."""
+    if configured is not None:
+        return configured, "engine.kv_memory"
+    if device.type == "cuda":
+        return free_device_bytes(device) * 9 // 10, "nine tenths of what is free on the GPU"
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return pages // 4, "a quarter of free memory"
+
+
+def share(demands: Mapping[str, int], budget: int) -> dict[str, int | None]:
+    """Bytes for each pool: all that it could use (None), or its share of ``budget``."""
+    total = sum(demands.values())
+    if total <= budget:
+        return dict.fromkeys(demands)
+    return {key: budget * demand // total for key, demand in demands.items()}
+
+
+def weight_bytes(modules: Mapping[str, nn.Module]) -> dict[str, int]:
+    """Bytes of parameters and buffers per node, each tensor counted once."""
+    seen: set[int] = set()
+    total: dict[str, int] = {}
+    for name, module in modules.items():
+        total[name] = 0
+        for tensor in [*module.parameters(), *module.buffers()]:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                total[name] += tensor.numel() * tensor.element_size()
+    return total
+
+
+def bytes_by_owner(modules: Mapping[str, nn.Module], buffers: FixedBuffers) -> dict[str, int]:
+    """Owner → bytes: weights per node, pools per resource, edges, carry, staging blocks."""
+    weights = {f"weights {name}": n for name, n in weight_bytes(modules).items()}
+    return {**weights, **buffers.bytes_by_owner()}

@@ -1,0 +1,174 @@
+"""One node as the engine runs it: its resources in order, and the forward with its borders.
+
+The borders of a forward are the same captured or eager::
+
+    looped inputs ← carry rows      edge inputs ← ring places      prompt inputs ← the block
+                        submodule.forward(walk, inputs, plans)
+    looping outputs → carry rows    edge outputs → ring places     read outputs → the landing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import define
+from torch import Tensor
+
+from mstar_core.dtypes import torch_dtype_named
+from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.staging import Key
+from mstar_core.model.base import NodeSubmodule
+from mstar_core.model.walks import Input, Walk
+from mstar_core.resources.base import Resource
+from mstar_core.resources.carry import CarryStep
+from mstar_core.sched.scheduler import Row
+from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Step, stage_plan, staged_arrays
+
+INPUTS = "inputs"
+EDGES = "edges"
+CARRY = "carry"
+TOLD_WHO_SAMPLES = ("carry", "sampler")
+"""Kinds of resource whose part of a step says which rows sample."""
+
+
+@define(eq=False, kw_only=True)
+class NodeRuntime:
+    """A built node."""
+
+    name: str
+    submodule: NodeSubmodule
+    resources: Mapping[str, Resource]
+    """By key, in dependency order."""
+    walks: Mapping[str, Walk]
+    rings: Mapping[str, EdgeRing]
+    """The edges that its walks fill or empty, by name."""
+    dtype: torch.dtype
+
+    def declare(self, step: Step) -> dict[str, ResourceStep]:
+        """The step's part in each resource."""
+        spans = self.submodule.declare_step(step.walk, step.spans_B)
+        if spans is None:
+            spans = {key: step.spans_B for key in self.resources if key != CARRY}
+        if CARRY in self.resources:
+            spans = {**spans, CARRY: step.spans_B}
+        return {key: self._part(step, key, spans[key]) for key in self.resources if key in spans}
+
+    def _part(self, step: Step, key: str, spans_B: np.ndarray) -> ResourceStep:
+        if self.resources[key].kind not in TOLD_WHO_SAMPLES:
+            return ResourceStep(key=key, handles_B=step.handles_B, spans_B=spans_B)
+        return CarryStep(
+            key=key,
+            handles_B=step.handles_B,
+            spans_B=spans_B,
+            carry_B=step.carry_B,
+            samples_B=step.samples_B,
+        )
+
+    def variant(self, step: Step) -> int:
+        """The union of the rows' needs."""
+        bits = 0
+        for key, part in step.parts.items():
+            bits |= self.resources[key].variant(part)
+        return bits
+
+    def plan(self, step: Step, lease: Lease | None) -> dict[str, Plan]:
+        """Every resource's plan, in dependency order; host arrays still."""
+        plans: dict[str, Plan] = {}
+        for key, part in step.parts.items():
+            plans[key] = self.resources[key].plan(part, lease, plans)
+        return plans
+
+    def arrays(
+        self, step: Step, rows: Sequence[Row], plans: Mapping[str, Plan], bucket: Bucket | None
+    ) -> dict[Key, np.ndarray]:
+        """All that travels: plan arrays, prompt inputs, edge places."""
+        walk = self.walks[step.walk]
+        num_items = step.num_tokens if bucket is None else bucket.tokens
+        found: dict[Key, np.ndarray] = {}
+        for key, plan in plans.items():
+            found.update({(key, name): array for name, array in staged_arrays(plan).items()})
+        for given in walk.inputs:
+            if walk.feed == "prompt" and not self._from_edge(walk, given):
+                found[INPUTS, given.name] = prompt_items(given, rows, num_items)
+        if walk.edge is not None:
+            ring = self.rings[walk.edge]
+            found[EDGES, walk.edge] = ring.places_in(step.handles_B, step.spans_B, num_items)
+        for output in walk.outputs:
+            if output.edge is not None:
+                ring = self.rings[output.edge]
+                found[EDGES, output.edge] = ring.places_out(step.handles_B, step.spans_B, num_items)
+        return found
+
+    def run(
+        self, walk: Walk, plans: Mapping[str, Plan], tensors: Mapping[Key, Tensor]
+    ) -> dict[str, Tensor]:
+        """The forward with its borders, on the device; what the host reads is returned."""
+        staged = {
+            key: stage_plan(plan, {f: tensors[key, f] for f in staged_arrays(plan)})
+            for key, plan in plans.items()
+        }
+        inputs = {given.name: self._input(walk, given, staged, tensors) for given in walk.inputs}
+        outputs = self.submodule(walk.name, inputs, staged)
+        reads: dict[str, Tensor] = {}
+        for output in walk.outputs:
+            value = outputs.get(output.name)
+            if value is None:
+                continue
+            if output.loops_to is not None:
+                self._carry.write(output.loops_to, value, staged[CARRY])
+            if output.edge is not None:
+                self.rings[output.edge].write(value, tensors[EDGES, output.edge])
+            if output.read:
+                reads[output.name] = value
+        return reads
+
+    def commit(self, step: Step) -> None:
+        """The step has been launched: every resource and edge advances."""
+        for key, part in step.parts.items():
+            self.resources[key].commit(part)
+        walk, none = self.walks[step.walk], np.zeros_like(step.spans_B)
+        if walk.edge is not None:
+            self.rings[walk.edge].commit(step.handles_B, none, step.spans_B)
+        for output in walk.outputs:
+            if output.edge is not None:
+                self.rings[output.edge].commit(step.handles_B, step.spans_B, none)
+
+    @property
+    def _carry(self) -> Any:
+        return self.resources[CARRY]
+
+    def _from_edge(self, walk: Walk, given: Input) -> bool:
+        return walk.edge is not None and self.rings[walk.edge].edge.input == given.name
+
+    def _input(
+        self, walk: Walk, given: Input, staged: Mapping[str, Plan], tensors: Mapping[Key, Tensor]
+    ) -> Tensor:
+        if self._from_edge(walk, given):
+            return self.rings[walk.edge or ""].read(tensors[EDGES, walk.edge or ""])
+        dtype = torch_dtype_named(given.dtype, self.dtype)
+        if not given.loops:
+            return tensors[INPUTS, given.name].to(dtype)
+        carried: Any = staged[CARRY]
+        if walk.feed == "loop":
+            shape = (len(carried.is_carry_T), *given.shape)
+            host = torch.zeros(shape, dtype=dtype, device=carried.is_carry_T.device)
+        else:
+            host = tensors[INPUTS, given.name].to(dtype)
+        read: Tensor = self._carry.read(given.name, host, carried)
+        return read
+
+
+def prompt_items(given: Input, rows: Sequence[Row], num_items: int) -> np.ndarray:
+    """The rows' items of one prompt input, packed and zero-padded to ``num_items``."""
+    dtype = np.dtype(np.float32 if given.dtype == "model" else given.dtype)
+    packed = np.zeros((num_items, *given.shape), dtype)
+    at = 0
+    for row in rows:
+        packed[at : at + row.span] = row.state.request.arrays[given.name][
+            row.start : row.start + row.span
+        ]
+        at += row.span
+    return packed

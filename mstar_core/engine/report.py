@@ -1,0 +1,106 @@
+"""The warmup report: what was built, chosen, captured and refused, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from attrs import define, field, frozen
+
+from mstar_core.engine.backends import Choice
+from mstar_core.errors import Refusal
+
+
+@frozen(kw_only=True)
+class BucketReport:
+    """One bucket: captured, or dropped with every reason."""
+
+    bucket: str
+    captured: bool
+    refusals: tuple[Refusal, ...] = ()
+
+
+@frozen(kw_only=True)
+class NodeReport:
+    """One node: its resources, who computes what, its buckets, and whether it is resident."""
+
+    name: str
+    resources: Mapping[str, str]
+    """Key → kind."""
+    choices: tuple[Choice, ...]
+    buckets: tuple[BucketReport, ...]
+    resident_walks: tuple[str, ...] = ()
+    resident_refusals: tuple[Refusal, ...] = ()
+
+
+@define(kw_only=True)
+class WarmupReport:
+    """The record of one start."""
+
+    model: str
+    checkpoint: str
+    device: str
+    dtype: str
+    graphs: str
+    max_context: int
+    nodes: list[NodeReport] = field(factory=list)
+    memory: dict[str, int] = field(factory=dict)
+    """Owner → bytes."""
+    seconds: dict[str, float] = field(factory=dict)
+    """Phase → seconds."""
+    set_aside: tuple[str, ...] = ()
+    """Tensors of the checkpoint that the model does not use."""
+    findings: list[Refusal] = field(factory=list)
+    """What was noticed and did not stop the start."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for ``--json``."""
+        return {**attrs.asdict(self), "schema": 1}
+
+    def lines(self) -> Iterator[str]:
+        """The table a person reads."""
+        yield f"model     {self.model}  ({self.checkpoint})"
+        yield (
+            f"device    {self.device}, {self.dtype}, graphs {self.graphs}, "
+            f"context {self.max_context} tokens"
+        )
+        for node in self.nodes:
+            yield from _node_lines(node)
+        total = sum(self.memory.values())
+        yield f"memory    {mib(total)}"
+        for owner, size in sorted(self.memory.items(), key=lambda pair: -pair[1]):
+            if size:
+                yield f"  {mib(size):>12}  {owner}"
+        if self.set_aside:
+            yield f"set aside {len(self.set_aside)} tensors of the checkpoint"
+        yield "seconds   " + ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
+        for finding in self.findings:
+            yield f"finding   {finding}"
+
+
+def _node_lines(node: NodeReport) -> Iterator[str]:
+    kinds = ", ".join(f"{k}" if k == v else f"{k} ({v})" for k, v in node.resources.items())
+    yield f"node      {node.name}: {kinds}"
+    for choice in node.choices:
+        passed = (
+            f"; passed over: {', '.join(map(str, choice.passed_over))}"
+            if choice.passed_over
+            else ""
+        )
+        yield f"  backend   {choice.operation}: {choice.name} ({choice.asked_for}){passed}"
+    captured = [b.bucket for b in node.buckets if b.captured]
+    dropped = [b for b in node.buckets if not b.captured]
+    if node.buckets:
+        yield f"  buckets   {len(captured)} captured, {len(dropped)} dropped"
+    for one in dropped:
+        yield f"    dropped {one.bucket}: {'; '.join(map(str, one.refusals))}"
+    if node.resident_walks:
+        yield f"  resident  {', '.join(node.resident_walks)}"
+    for refusal in node.resident_refusals:
+        yield f"  not resident: {refusal}"
+
+
+def mib(size: int) -> str:
+    """Bytes in MiB, one decimal."""
+    return f"{size / 2**20:.1f} MiB"

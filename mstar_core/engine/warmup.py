@@ -1,0 +1,267 @@
+"""Warmup: from a wired engine to one that serves, phase by phase, with a report.
+
+::
+
+    wire → review → memory → weights → ask hooks → capture, largest first → seal → check → report
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import torch
+from attrs import define, field, frozen
+
+from mstar_core.dtypes import torch_dtype_named
+from mstar_core.engine.capture import (
+    CapturedBuckets,
+    capture_all,
+    padding_step,
+    require_all,
+    wanted_buckets,
+)
+from mstar_core.engine.core import EngineCore
+from mstar_core.engine.device import Device
+from mstar_core.engine.graphs import GraphBackend
+from mstar_core.engine.lifecycle import Lifecycle
+from mstar_core.engine.memory import bytes_by_owner
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.report import BucketReport, NodeReport, WarmupReport
+from mstar_core.engine.staging import ALIGN_BYTES, ReadBack, Staging
+from mstar_core.engine.weights import fill_weights
+from mstar_core.engine.wire import Wired
+from mstar_core.errors import ConfigError, Refusal, Words
+from mstar_core.plugins import (
+    collect_capture_refusals,
+    collect_combined_splits,
+    collect_resident_walks,
+)
+from mstar_core.sched import ReserveWhole, Scheduler
+from mstar_core.step import Bucket, Lease
+
+log = logging.getLogger(__name__)
+Progress = Callable[[str, int, int], None]
+"""``progress(phase, done, total)``; bytes while loading, buckets while capturing."""
+
+
+@frozen(kw_only=True)
+class WarmupEvent:
+    """What the hook ``warmup_event`` is told as each phase ends."""
+
+    phase: str
+    seconds: float
+
+
+@define(eq=False, kw_only=True)
+class Warmup:
+    """One warmup over a wired engine."""
+
+    wired: Wired
+    progress: Progress
+    report: WarmupReport = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        wired = self.wired
+        self.report = WarmupReport(
+            model=wired.resolved.config.model.name,
+            checkpoint=str(wired.folder),
+            device=str(wired.device),
+            dtype=str(wired.dtype).removeprefix("torch."),
+            graphs="off",
+            max_context=wired.max_context,
+        )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase, and tell the observers when it ends."""
+        begin = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - begin
+        self.report.seconds[name] = seconds
+        told = self.wired.wiring.ask("warmup_event", event=WarmupEvent(phase=name, seconds=seconds))
+        self.report.findings.extend(told.findings)
+
+    def review(self) -> None:
+        """Any plugin may object to the plan. Raises ConfigError with every objection."""
+        asked = self.wired.wiring.ask("review_plan", plan=self.report)
+        if asked.value:
+            raise ConfigError(
+                where="review_plan",
+                got=Words("; ".join(map(str, asked.value))),
+                want="a plan that no plugin objects to",
+                fix="mend what each objection names, or disable the plugin",
+            )
+
+    def ask_nodes(self) -> dict[str, tuple[frozenset[str], tuple[Refusal, ...]]]:
+        """The hooks about walks and splits, with their validations."""
+        residents = {}
+        for name, node in self.wired.nodes.items():
+            residents[name] = collect_resident_walks(
+                self.wired.wiring, name, node.submodule, node.resources, set(node.walks)
+            )
+            _, refused = collect_combined_splits(self.wired.wiring, name, node.resources, {})
+            self.report.findings.extend(refused)
+        return residents
+
+    def capture(self, graphs: GraphBackend | None) -> CapturedBuckets:
+        """Capture the buckets of every node; what is refused runs eagerly."""
+        config, buckets = self.wired.resolved.config.engine, CapturedBuckets()
+        if graphs is None:
+            return buckets
+        for name, node in self.wired.nodes.items():
+            wanted = wanted_buckets(node, config.capture_rows, config.capture_tokens)
+            ask = partial(self._capture_refusals, name, node)
+            taken, dropped = capture_all(node, wanted, graphs, self.wired.buffers, ask)
+            for captured in taken:
+                buckets.add(captured)
+            buckets.dropped.update(dropped)
+            for bucket, refusals in dropped.items():
+                log.warning("bucket %s of node %s runs eagerly: %s", bucket, name, refusals[0])
+            self.progress("capture", len(taken), len(wanted))
+        if config.capture.require:
+            require_all(buckets.dropped)
+        return buckets
+
+    def _capture_refusals(self, name: str, node: NodeRuntime, bucket: Bucket) -> Sequence[Refusal]:
+        backends = self.wired.chooser.bound.get(name, {})
+        return collect_capture_refusals(self.wired.wiring, name, bucket, node.resources, backends)
+
+    def describe_nodes(
+        self,
+        residents: Mapping[str, tuple[frozenset[str], tuple[Refusal, ...]]],
+        buckets: CapturedBuckets,
+    ) -> None:
+        """The report's rows per node, and its memory."""
+        for name, node in self.wired.nodes.items():
+            rows = [
+                BucketReport(bucket=str(b), captured=True)
+                for b in buckets.captured
+                if b.walk in node.walks
+            ]
+            rows += [
+                BucketReport(bucket=str(b), captured=False, refusals=r)
+                for b, r in buckets.dropped.items()
+                if b.walk in node.walks
+            ]
+            walks, refusals = residents[name]
+            self.report.nodes.append(
+                NodeReport(
+                    name=name,
+                    resources={k: r.kind for k, r in node.resources.items()},
+                    choices=tuple(c for c in self.wired.chooser.choices.values() if c.node == name),
+                    buckets=tuple(rows),
+                    resident_walks=tuple(sorted(walks)),
+                    resident_refusals=refusals,
+                )
+            )
+        modules = {name: node.submodule for name, node in self.wired.nodes.items()}
+        self.report.memory = bytes_by_owner(modules, self.wired.buffers)
+
+
+def warm_up(
+    wired: Wired, device: Device, graphs: GraphBackend | None, progress: Progress
+) -> tuple[EngineCore, WarmupReport]:
+    """Fill, capture, seal and check a wired engine. Raises ConfigError or CheckpointError."""
+    warmup = Warmup(wired=wired, progress=progress)
+    config = wired.resolved.config.engine
+    with warmup.phase("plan"):
+        warmup.review()
+        residents = warmup.ask_nodes()
+    with warmup.phase("weights"):
+        warmup.report.set_aside = fill_weights(wired, progress)
+    staging, read_back = claim_staging(wired, device)
+    with warmup.phase("capture"), torch.no_grad():
+        warmup.report.graphs = "off" if graphs is None else graphs.name
+        buckets = warmup.capture(graphs)
+    wired.buffers.seal()
+    warmup.describe_nodes(residents, buckets)
+    lifecycle = Lifecycle(
+        nodes=wired.nodes,
+        device=device,
+        fences=wired.fences,
+        staging=staging,
+        read_back=read_back,
+        buckets=buckets,
+        timeout_s=config.step_timeout_s,
+    )
+    rings = wired.rings
+    scheduler = Scheduler(
+        walks=wired.walks,
+        max_rows=config.max_rows,
+        token_budget=config.token_budget,
+        min_chunk=config.min_chunk,
+        waiting_items=lambda edge, handle: rings[edge].waiting(handle),
+        edge_room=lambda edge, handle: rings[edge].room(handle),
+    )
+    core = EngineCore(
+        nodes=wired.nodes,
+        walks=wired.walks,
+        graph=wired.graph,
+        rings=rings,
+        lifecycle=lifecycle,
+        scheduler=scheduler,
+        line=ReserveWhole(config.max_rows),
+        table=wired.table,
+        fences=wired.fences,
+        in_flight=config.in_flight,
+        max_context=wired.max_context,
+    )
+    core.check_conserved()
+    wired.wiring.seal()
+    return core, warmup.report
+
+
+def claim_staging(wired: Wired, device: Device) -> tuple[Staging, ReadBack]:
+    """The rings that steps travel in, sized from the largest step that can be declared."""
+    config = wired.resolved.config.engine
+    depth = config.in_flight + 1
+    sent = max(_largest_step(node, wired) for node in wired.nodes.values())
+    read = max(_largest_read(node, wired) for node in wired.nodes.values())
+    return Staging(device, wired.buffers, depth, sent), ReadBack(device, depth, read)
+
+
+def _largest_step(node: NodeRuntime, wired: Wired) -> int:
+    """Bytes of the largest step: a padding-only plan at the eager step's bounds."""
+    config, most = wired.resolved.config.engine, 0
+    bits = (
+        max(v for r in node.resources.values() for v in (*r.variants(), r.all_variants()))
+        if node.resources
+        else 0
+    )
+    for walk in node.walks.values():
+        items = walk.max_items or config.token_budget
+        if walk.is_decode:
+            items = config.max_rows
+        spans = node.submodule.declare_step(walk.name, np.asarray([items], np.int64)) or {}
+        tokens = max([items, *(int(s[0]) for s in spans.values())])
+        bucket = Bucket(
+            walk=walk.name, rows=config.max_rows + 1, tokens=tokens, kind="prefill", variant=bits
+        )
+        step = padding_step(node, walk, bucket)
+        plans = node.plan(step, Lease(bucket=bucket))
+        arrays = node.arrays(
+            step,
+            (),
+            plans,
+            Bucket(walk=walk.name, rows=bucket.rows, tokens=items, kind="prefill", variant=bits),
+        )
+        most = max(most, sum(a.nbytes + ALIGN_BYTES for a in arrays.values()))
+    return most
+
+
+def _largest_read(node: NodeRuntime, wired: Wired) -> int:
+    rows = wired.resolved.config.engine.max_rows + 1
+    most = 0
+    for walk in node.walks.values():
+        size = 0
+        for output in walk.outputs:
+            if output.read:
+                width = torch_dtype_named(output.dtype, wired.dtype).itemsize
+                size += rows * int(np.prod(output.shape, dtype=np.int64)) * width + ALIGN_BYTES
+        most = max(most, size)
+    return most + ALIGN_BYTES

@@ -1,0 +1,100 @@
+"""Where a request is: its tracks through the walk graph, and what was launched and read of each.
+
+A request's life::
+
+    waiting ──admit──> running ──launch, retire, launch …──> over
+                          │
+                          └── tracks: one per branch of the graph that runs at once
+
+Counts come in pairs: what was *launched* (the host's record of steps under way) and what was
+*accepted* (read, and kept). Only launched counts decide what may be launched next, so a schedule
+never waits for a value.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from mstar_core.model.front import Request
+from mstar_core.model.walks import Loop, Once, Sequence, Stream, Walk
+
+
+@define(eq=False, kw_only=True)
+class Track:
+    """One branch of the graph: parts in order, and how far they were launched."""
+
+    parts: tuple[Once | Loop, ...]
+    feeds: str | None = None
+    """The edge whose items this track makes (the producer of a stream)."""
+    drains: str | None = None
+    """The edge that this track empties (the consumer of a stream)."""
+    at: int = 0
+    """Index of the current part."""
+    done: int = 0
+    """Items of the current part that were launched."""
+    sampled: int = 0
+    """Tokens whose step was launched."""
+    accepted: int = 0
+    """Tokens that were read and kept."""
+    unread: int = 0
+    """Steps launched and not retired."""
+    ended: bool = False
+
+    @property
+    def walk(self) -> str | None:
+        """The walk of the current part; None past the last."""
+        return self.parts[self.at].walk if self.at < len(self.parts) else None
+
+    @property
+    def loops(self) -> bool:
+        """Whether the current part is a loop."""
+        return self.at < len(self.parts) and isinstance(self.parts[self.at], Loop)
+
+    def advance(self) -> None:
+        """Go on to the next part."""
+        self.at += 1
+        self.done = 0
+
+
+@define(eq=False, kw_only=True)
+class RequestState:
+    """One request inside the engine."""
+
+    request: Request
+    number: int
+    """Order of arrival."""
+    tracks: tuple[Track, ...]
+    handle: int = -1
+    """Row of the request table while admitted."""
+    last_entry: int = -1
+    """The last entry that names the request: its fence."""
+    tokens: list[int] = field(factory=list)
+    """Tokens accepted so far."""
+    over: bool = False
+
+    @property
+    def id(self) -> str:
+        """The caller's name of the request."""
+        return self.request.id
+
+    def items(self, walk: Walk) -> int:
+        """Items of a walk that is fed from the prompt."""
+        return len(self.request.arrays[walk.inputs[0].name])
+
+
+def tracks_of(graph: Sequence) -> tuple[Track, ...]:
+    """The tracks of a fresh request: one, or a producer and a consumer where the graph streams.
+
+    A stream stands alone, or is the last part of its sequence.
+    """
+    parts: list[Once | Loop] = []
+    for part in graph.parts:
+        if isinstance(part, Stream):
+            inner = part.producer.parts if isinstance(part.producer, Sequence) else (part.producer,)
+            parts.extend(p for p in inner if not isinstance(p, Stream))
+            return (
+                Track(parts=tuple(parts), feeds=part.edge),
+                Track(parts=(part.consumer,), drains=part.edge),
+            )
+        parts.append(part)
+    return (Track(parts=tuple(parts)),)

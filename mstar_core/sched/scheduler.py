@@ -1,0 +1,142 @@
+"""The choice of the next step: which walk, which rows, how many items of each.
+
+A schedule is a function of arrivals and retirements, never of a clock or of a value that has not
+been read. Among the walks that have rows ready, the one that ran least recently goes next, so
+neither prompts nor decodes can starve the other; within a walk, rows go in order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from attrs import define, field, frozen
+
+from mstar_core.model.walks import Walk
+from mstar_core.sched.request import RequestState, Track
+from mstar_core.step import Step
+
+
+@frozen(eq=False)
+class Row:
+    """One row of a step: whose it is and how much of it runs."""
+
+    state: RequestState
+    track: Track
+    start: int
+    span: int
+    samples: bool
+
+
+@define(eq=False, kw_only=True)
+class Scheduler:
+    """Chooses steps. ``waiting_items(edge, handle)`` says what an edge holds for a request."""
+
+    walks: Mapping[str, Walk]
+    max_rows: int
+    token_budget: int
+    min_chunk: int
+    waiting_items: Callable[[str, int], int]
+    edge_room: Callable[[str, int], int]
+    _last_run: dict[str, int] = field(init=False, factory=dict)
+    _turn: int = field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        self._last_run = dict.fromkeys(self.walks, -1)
+
+    def next(self, running: Sequence[RequestState]) -> tuple[Step, list[Row]] | None:
+        """The next step and its rows, or None when nothing can be launched."""
+        ready: dict[str, list[Row]] = {}
+        for state in running:
+            for track in state.tracks:
+                row = self._ready(state, track)
+                if row is not None and track.walk is not None:
+                    ready.setdefault(track.walk, []).append(row)
+        if not ready:
+            return None
+        order = {name: i for i, name in enumerate(self.walks)}
+        name = min(ready, key=lambda n: (self._last_run[n], order[n]))
+        rows = self._fit(self.walks[name], ready[name])
+        self._turn += 1
+        self._last_run[name] = self._turn
+        return self._step(self.walks[name], rows), rows
+
+    def launched(self, rows: Sequence[Row], number: int) -> None:
+        """Count a step as launched: the records that the next choice is made from."""
+        for row in rows:
+            track, walk = row.track, self.walks[row.track.walk or ""]
+            track.done += row.span
+            track.unread += 1
+            track.sampled += row.samples
+            row.state.last_entry = number
+            if (
+                walk.feed != "loop"
+                and track.drains is None
+                and self._used_up(row.state, track, walk)
+            ):
+                track.advance()
+
+    def remaining(self, state: RequestState, track: Track) -> int:
+        """Items of the track's current walk that could still be launched."""
+        if track.walk is None:
+            return 0
+        walk = self.walks[track.walk]
+        if walk.feed == "prompt":
+            return state.items(walk) - track.done
+        if walk.feed == "edge":
+            return self.waiting_items(walk.edge or "", state.handle)
+        return max(0, state.request.max_new_tokens - track.sampled)
+
+    def _used_up(self, state: RequestState, track: Track, walk: Walk) -> bool:
+        if walk.feed == "prompt":
+            return track.done >= state.items(walk)
+        return self.waiting_items(walk.edge or "", state.handle) == 0
+
+    def _ready(self, state: RequestState, track: Track) -> Row | None:
+        if track.ended or track.walk is None or (state.request.gated and track.unread):
+            return None
+        walk, left = self.walks[track.walk], self.remaining(state, track)
+        if walk.feed == "loop":
+            left = min(left, 1)
+        for output in walk.outputs:
+            if output.edge is not None:
+                left = min(left, self.edge_room(output.edge, state.handle))
+        if left <= 0:
+            return None
+        start = track.done if walk.feed == "prompt" else 0
+        return Row(state=state, track=track, start=start, span=left, samples=False)
+
+    def _fit(self, walk: Walk, ready: list[Row]) -> list[Row]:
+        """The leading rows that fit the step, cut to the budget where the walk may be chunked."""
+        left = self.token_budget if walk.max_items is None else walk.max_items
+        rows: list[Row] = []
+        for row in ready[: self.max_rows]:
+            span = row.span
+            if span > left:
+                if not walk.chunkable or left < min(self.min_chunk, span):
+                    if rows:
+                        break
+                    span = span if not walk.chunkable else left
+                else:
+                    span = left
+            ends = walk.feed == "loop" or row.start + span >= self._total(row, walk)
+            rows.append(Row(row.state, row.track, row.start, span, walk.samples and ends))
+            left -= span
+            if left <= 0:
+                break
+        return rows
+
+    def _total(self, row: Row, walk: Walk) -> int:
+        return row.state.items(walk) if walk.feed == "prompt" else row.start + row.span
+
+    def _step(self, walk: Walk, rows: list[Row]) -> Step:
+        num = len(rows)
+        return Step(
+            node=walk.node,
+            walk=walk.name,
+            handles_B=np.fromiter((r.state.handle for r in rows), np.int64, num),
+            spans_B=np.fromiter((r.span for r in rows), np.int64, num),
+            carry_B=np.full(num, walk.feed == "loop"),
+            samples_B=np.fromiter((r.samples for r in rows), bool, num),
+            starts_B=np.fromiter((r.start for r in rows), np.int64, num),
+        )

@@ -1,0 +1,74 @@
+"""Cores for tests: an engine without a thread, over any model, driven turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mstar_core.config.resolve import resolve
+from mstar_core.engine.core import EngineCore
+from mstar_core.engine.device import CpuDevice, Lag
+from mstar_core.engine.events import FinishEvent, Result, TokenEvent
+from mstar_core.engine.opening import open_graphs
+from mstar_core.engine.report import WarmupReport
+from mstar_core.engine.warmup import warm_up
+from mstar_core.engine.wire import wire
+from mstar_core.model.front import Request
+from mstar_core.plugins.wiring import Wiring
+
+LEDGER = "mstar_core.testing.ledger:LedgerModel"
+
+
+def open_model(
+    ref: str, folder: Path, sets: Sequence[str] = (), lag: Lag | None = None
+) -> tuple[EngineCore, WarmupReport]:
+    """A warmed core over the model class at ``ref`` (``module:Class``), with random weights.
+
+    ``folder`` receives an empty ``config.json`` and the configuration; ``sets`` are ``key=value``
+    texts as ``--set`` takes them. No plugin is loaded.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    file = folder / "engine.yaml"
+    file.write_text(f"model: {{name: tested, path: {folder}, load: random}}\ndevice: cpu\n")
+    wiring = Wiring.of_core()
+    wiring.models.add("tested", ref)
+    device = CpuDevice(lag)
+    wired = wire(resolve(file, sets), wiring, device.torch_device, target="cpu")
+    graphs = open_graphs(wired.resolved.config.engine.graphs, device, wired)
+    return warm_up(wired, device, graphs, lambda phase, done, total: None)
+
+
+def open_ledger(
+    folder: Path, sets: Sequence[str] = (), lag: Lag | None = None
+) -> tuple[EngineCore, WarmupReport]:
+    """A warmed core over the ledger model."""
+    return open_model(LEDGER, folder, sets, lag)
+
+
+def run_all(core: EngineCore, requests: Iterable[Request]) -> dict[str, Result]:
+    """Submit all, take turns until the core is idle, and check that everything came back."""
+    given = list(requests)
+    for request in given:
+        core.submit(request)
+    while core.turn():
+        pass
+    core.check_conserved()
+    return results(core)
+
+
+def results(core: EngineCore) -> dict[str, Result]:
+    """The events so far, gathered by request."""
+    ids: dict[str, list[int]] = {}
+    found: dict[str, Result] = {}
+    for event in core.drain():
+        if isinstance(event, TokenEvent):
+            ids.setdefault(event.request, []).append(event.token)
+        elif isinstance(event, FinishEvent):
+            found[event.request] = Result(
+                id=event.request,
+                ids=ids.get(event.request, [])[: event.generated],
+                finish_reason=event.reason,
+                error=event.error,
+            )
+    return found
