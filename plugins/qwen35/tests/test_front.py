@@ -13,6 +13,7 @@ from mstar_qwen35.front import Qwen35Front, tokenizer_size
 
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import CheckpointError, RequestError
+from mstar_core.model.hub import resolve_checkpoint
 
 
 @pytest.fixture
@@ -182,3 +183,11 @@ def test_the_plugin_module_imports_neither_torch_nor_transformers():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_shipped_configurations_name_the_checkpoint_inside_the_package(tiny):
+    assert resolve_checkpoint("package:mstar_qwen35/tiny", offline=True) == tiny
+    for name in ("package:mstar_qwen35/nothing", "package:no_such_package/tiny", "package:"):
+        with pytest.raises(CheckpointError) as caught:
+            resolve_checkpoint(name, offline=True)
+        assert caught.value.where == name
