@@ -12,11 +12,13 @@ from typing import Any
 
 from attrs import Attribute, field, frozen
 
-from mstar_core.errors import RequestError
+from mstar_core.errors import RequestError, Words
 
 GREEDY_BELOW = 1e-5
 """A temperature below this picks the likeliest token."""
 MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+"""Token ids that one request may bias."""
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 Check = Callable[[Any, "Attribute[Any]", Any], None]
@@ -67,6 +69,13 @@ def _biases(owner: Any, attribute: Attribute[Any], value: Any) -> None:
             got=value,
             want="token ids mapped to numbers from -100 to 100",
             fix="send for example {42: -100}",
+        )
+    if len(value) > MAX_BIASES:
+        raise RequestError(
+            where=attribute.name,
+            got=Words(f"{len(value)} token ids"),
+            want=f"at most {MAX_BIASES}",
+            fix="bias fewer tokens",
         )
     for token, bias in value.items():
         if type(token) is not int or token < 0:

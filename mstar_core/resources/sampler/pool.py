@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from mstar_core.config.sampling import MAX_BIASES
 from mstar_core.ops.sampling import PenaltyRows
 from mstar_core.resources.base import BuildEnv
 from mstar_core.resources.sampler.table import SettingsTable
@@ -37,11 +38,21 @@ def entries(table: SettingsTable, handles_R: np.ndarray) -> dict[str, np.ndarray
     return {
         "fresh_row_B": rows,
         "prompt_row_K": np.repeat(rows, [len(ids) for ids in prompts]),
-        "prompt_ids_K": np.concatenate(prompts),
+        "prompt_ids_K": np.concatenate([*prompts, np.zeros(0, np.int64)]),
         "bias_row_K": np.repeat(rows, [len(bias) for bias in biases]),
         "bias_ids_K": np.array([i for bias in biases for i in bias], dtype=np.int64),
         "bias_K": np.array([x for bias in biases for x in bias.values()], dtype=np.float32),
     }
+
+
+def padded(fields: dict[str, np.ndarray], num_rows: int, num_ids: int) -> dict[str, np.ndarray]:
+    """The same at their largest: ``num_rows`` rows, each with ``num_ids`` ids of its prompt."""
+    bounds = {"fresh": num_rows, "prompt": num_rows * num_ids, "bias": num_rows * MAX_BIASES}
+    wide = {}
+    for name, values in fields.items():
+        wide[name] = np.zeros(bounds[name.split("_")[0]], values.dtype)
+        wide[name][: len(values)] = values
+    return wide
 
 
 def _ids(prompt: object, vocab: int) -> np.ndarray:

@@ -15,7 +15,7 @@ the token's position, the draw and the vocabulary id; row and step play no part.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import attrs
 import numpy as np
@@ -32,7 +32,7 @@ from mstar_core.resources.packing import Packing, pack
 from mstar_core.resources.sampler.chain import RuleChain
 from mstar_core.resources.sampler.config import SamplerConfig, SamplerOptions
 from mstar_core.resources.sampler.plan import PENALISED, SAMPLED, TOP_LOGPROBS, SamplerPlan
-from mstar_core.resources.sampler.pool import claim_rows, entries
+from mstar_core.resources.sampler.pool import claim_rows, entries, padded
 from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Shortage
@@ -58,6 +58,8 @@ class SamplerResource(Resource):
     carry_key: str
     vocab: int
     """Ids that may be sampled: the leading columns of the logits."""
+    max_prompt_ids: int
+    """Different ids that a prompt can have."""
     table: SettingsTable
     pool: PenaltyRows
     rows: IdPool
@@ -82,6 +84,7 @@ class SamplerResource(Resource):
             config=config,
             carry_key=carry.key,
             vocab=vocab,
+            max_prompt_ids=min(env.max_context, vocab),
             table=SettingsTable(env.table, options.rules, vocab),
             pool=claim_rows(spec.key, config.penalty_rows, vocab, env),
             rows=IdPool(config.penalty_rows + 1, env.fences),
@@ -189,7 +192,7 @@ class SamplerResource(Resource):
             sampled=int(bool(variant & SAMPLED)),
             top_logprobs=self._num_top(step, lease) if variant & TOP_LOGPROBS else 0,
             penalised=int(bool(variant & PENALISED)),
-            **(self._penalties(part, at, floats) if variant & PENALISED else {}),
+            **(self._penalties(part, at, floats, lease) if variant & PENALISED else {}),
         )
 
     def commit(self, step: ResourceStep) -> None:
@@ -208,13 +211,16 @@ class SamplerResource(Resource):
     def variants(self) -> tuple[int, ...]:
         return (0, SAMPLED)
 
+    def all_variants(self) -> int:
+        return SAMPLED | PENALISED | TOP_LOGPROBS
+
     def capture_refusal(self, bucket: Bucket) -> Refusal | None:
         if not bucket.variant & PENALISED:
             return None
         return Refusal(
             code="penalties",
             where=str(bucket),
-            got="rows with penalties or a bias, whose prompts differ in length",
+            got="rows with penalties or a bias, whose first step brings the whole prompt",
             want="a variant without them",
             fix="nothing to do: the step runs eagerly",
             owner=self.key,
@@ -227,17 +233,23 @@ class SamplerResource(Resource):
         wanted = self.table.top_logprobs[step.handles_B].max(initial=0)
         return int(wanted) if lease is None else self.config.max_top_logprobs
 
-    def _penalties(self, part: CarryStep, at: Packing, floats: np.ndarray) -> dict[str, Any]:
+    def _penalties(
+        self, part: CarryStep, at: Packing, floats: np.ndarray, lease: Lease | None
+    ) -> dict[str, np.ndarray]:
         row_B = self.table.penalty_row[part.handles_B] * part.samples_B
         begins_B = (row_B > 0) & (self.table.generated[part.handles_B] == 0)
-        begun = entries(self.table, part.handles_B[begins_B]) if begins_B.any() else {}
-        return {
+        fields = {
             "penalty_row_B": at.rows(row_B),
             "repetition_B": floats[3],
             "presence_B": floats[4],
             "frequency_B": floats[5],
-            **begun,
         }
+        if lease is None and not begins_B.any():
+            return fields
+        begun = entries(self.table, part.handles_B[begins_B])
+        if lease is not None:
+            begun = padded(begun, self.rows.num_ids, self.max_prompt_ids)
+        return fields | begun
 
 
 def _settings(opening: Opening) -> SamplingSettings:
