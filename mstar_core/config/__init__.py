@@ -2,10 +2,11 @@
 
 from mstar_core.config.checks import Bytes, flag, number, one_of, parse_bytes, whole, words
 from mstar_core.config.describe import Row, describe
+from mstar_core.config.find import FindConfig
 from mstar_core.config.findings import ConfigErrors
 from mstar_core.config.generation import generation_defaults
 from mstar_core.config.located import Located, Origin
-from mstar_core.config.resolve import FindConfig, Resolved, resolve
+from mstar_core.config.resolve import Resolved, resolve
 from mstar_core.config.schema import (
     CaptureConfig,
     Config,

@@ -11,6 +11,7 @@ from attrs import define, field
 from mstar_core.config.findings import list_words, raise_all
 from mstar_core.config.located import DEFAULT, Located, Origin
 from mstar_core.config.types import (
+    default_value,
     describe_type,
     is_optional,
     is_section,
@@ -187,11 +188,6 @@ def structure(cls: type[T], at: Located, path: str = "", reading: Reading | None
     built = reading.section(cls, at, path)
     raise_all(reading.errors, at.origin.where(path) or "configuration")
     return cast(T, built)
-
-
-def default_value(default: Any) -> Any:
-    """What a field's default gives; a factory is called."""
-    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
 
 
 def _leaves(at: Located, path: str) -> list[tuple[str, Located]]:

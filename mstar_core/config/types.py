@@ -40,6 +40,11 @@ def options_of(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
+def default_value(default: Any) -> Any:
+    """What a field's default gives; a factory is called."""
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+
+
 def describe_type(hint: Any) -> str:
     """The type in a reader's words: ``a whole number, or null``."""
     said = " or ".join(_describe_one(option) for option in options_of(hint))

@@ -7,8 +7,6 @@ PARAMETERS = 7
 LONG_MODULES = {
     "mstar_core/hookspecs.py": "the reference of every hook in one page; mostly docstrings",
     "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
-    "mstar_core/config/structure.py": "one recursive reader and its cases",
-    "mstar_core/config/resolve.py": "one path from a name to a checked configuration",
     "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
     "plugins/qwen35/mstar_qwen35/config.py": "every published size's fields with their checks",
