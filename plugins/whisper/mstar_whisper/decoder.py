@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.step import Plan
 from mstar_whisper.config import WhisperConfig
-from mstar_whisper.layers import Layer, Projections, layer_norm
+from mstar_whisper.layers import Layer, Projections, by_head, embedding, layer_norm
 
 CROSS = "cross"
 
@@ -40,22 +40,19 @@ class DecoderLayer(Layer):
     def forward(self, x_TH: Tensor, plans: Mapping[str, Plan]) -> Tensor:
         """Packed tokens ``[T, width]`` → the same shape."""
         normed = self.self_attn_layer_norm(x_TH)
-        q_TND, k_TND, v_TND = (self._by_head(u) for u in self.self_attn.qkv(normed))
+        q_TND, k_TND, v_TND = (by_head(u, self.heads) for u in self.self_attn.qkv(normed))
         o_TND = self._own.step(q_TND, k_TND, v_TND, plans["attention"])
         x_TH = x_TH + self.self_attn.out_proj(o_TND.flatten(1))
-        q_TND = self._by_head(self.encoder_attn.q_proj(self.encoder_attn_layer_norm(x_TH)))
+        q_TND = by_head(self.encoder_attn.q_proj(self.encoder_attn_layer_norm(x_TH)), self.heads)
         o_TND = self._window.step(q_TND, None, None, plans["cross_attention"])
         x_TH = x_TH + self.encoder_attn.out_proj(o_TND.flatten(1))
         return self.feed_forward(x_TH)
 
     def hear(self, frames_TH: Tensor, plan: Plan) -> None:
         """Write the keys and values of packed encoder features ``[T, width]``."""
-        k_TND = self._by_head(self.encoder_attn.k_proj(frames_TH))
-        v_TND = self._by_head(self.encoder_attn.v_proj(frames_TH))
+        k_TND = by_head(self.encoder_attn.k_proj(frames_TH), self.heads)
+        v_TND = by_head(self.encoder_attn.v_proj(frames_TH), self.heads)
         self._write_window(k_TND, v_TND, plan)
-
-    def _by_head(self, x_TH: Tensor) -> Tensor:
-        return x_TH.unflatten(-1, (self.heads, -1))
 
 
 class Decoder(NodeSubmodule):
@@ -63,10 +60,9 @@ class Decoder(NodeSubmodule):
 
     def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
         super().__init__()
-        place = {"device": env.device, "dtype": env.dtype}
         self.source_positions = config.source_positions
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.width, **place)
-        self.embed_positions = nn.Embedding(config.target_positions, config.width, **place)
+        self.embed_tokens = embedding(config.vocab_size, config.width, env)
+        self.embed_positions = embedding(config.target_positions, config.width, env)
         self.layers = nn.ModuleList(
             DecoderLayer(config, env, index) for index in range(config.decoder_layers)
         )
@@ -87,7 +83,7 @@ class Decoder(NodeSubmodule):
         if walk == CROSS:
             frames_TH = inputs["frames"].flatten(0, 1)
             for layer in self.layers:
-                layer.hear(frames_TH, plans["cross_kv"])
+                layer.hear(frames_TH, plans["cross_kv"])  # type: ignore[operator]
             return {}
         sampled = self._sampler.sample(self.logits(inputs["ids"], plans), plans["sampler"])
         return {"ids": sampled.ids_B, "logprob": sampled.logprob_B, "finite": sampled.finite_B}

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.step import Plan
 from mstar_whisper.config import FRAMES_PER_POSITION, WhisperConfig
-from mstar_whisper.layers import Layer, layer_norm
+from mstar_whisper.layers import Layer, by_head, conv, embedding, layer_norm
 
 FP16_LIMIT = 64_504.0
 """What the model's authors keep half-precision activations under: the largest less 1000."""
@@ -28,7 +28,7 @@ class EncoderLayer(Layer):
     def forward(self, x_BTH: Tensor) -> Tensor:
         """``[windows, positions, width]`` → the same shape."""
         normed = self.self_attn_layer_norm(x_BTH)
-        q, k, v = (self._by_head(u) for u in self.self_attn.qkv(normed))
+        q, k, v = (by_head(u, self.heads).transpose(1, 2) for u in self.self_attn.qkv(normed))
         o_BNTD = F.scaled_dot_product_attention(q, k, v)
         x_BTH = x_BTH + self.self_attn.out_proj(o_BNTD.transpose(1, 2).flatten(2))
         x_BTH = self.feed_forward(x_BTH)
@@ -36,19 +36,16 @@ class EncoderLayer(Layer):
             x_BTH = x_BTH.clamp(-FP16_LIMIT, FP16_LIMIT)
         return x_BTH
 
-    def _by_head(self, x_BTH: Tensor) -> Tensor:
-        return x_BTH.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
 
 class Encoder(NodeSubmodule):
     """Node ``encoder``. Walk ``encode``: ``mel`` ``[windows, bins, frames]`` → ``frames``."""
 
     def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
         super().__init__()
-        width, place = config.width, {"device": env.device, "dtype": env.dtype}
-        self.conv1 = nn.Conv1d(config.mel_bins, width, 3, padding=1, **place)
-        self.conv2 = nn.Conv1d(width, width, 3, stride=FRAMES_PER_POSITION, padding=1, **place)
-        self.embed_positions = nn.Embedding(config.source_positions, width, **place)
+        width = config.width
+        self.conv1 = conv(config.mel_bins, width, 1, env)
+        self.conv2 = conv(width, width, FRAMES_PER_POSITION, env)
+        self.embed_positions = embedding(config.source_positions, width, env)
         self.layers = nn.ModuleList(EncoderLayer(config, env) for _ in range(config.encoder_layers))
         self.layer_norm = layer_norm(width, env)
 

@@ -20,6 +20,23 @@ def linear(inputs: int, outputs: int, env: NodeEnv, bias: bool = True) -> nn.Lin
     return nn.Linear(inputs, outputs, bias=bias, device=env.device, dtype=env.dtype)
 
 
+def embedding(rows: int, width: int, env: NodeEnv) -> nn.Embedding:
+    """A table of ``rows`` feature rows."""
+    return nn.Embedding(rows, width, device=env.device, dtype=env.dtype)
+
+
+def conv(inputs: int, outputs: int, stride: int, env: NodeEnv) -> nn.Conv1d:
+    """A convolution over time, three taps wide, as long as its input divided by ``stride``."""
+    return nn.Conv1d(
+        inputs, outputs, 3, stride=stride, padding=1, device=env.device, dtype=env.dtype
+    )
+
+
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """``[..., width]`` → ``[..., heads, width / heads]``."""
+    return x.view(*x.shape[:-1], heads, -1)
+
+
 class Projections(nn.Module):
     """The four linear layers of an attention; keys have no bias."""
 

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 _SAMPLED = (
     Output(name="ids", read=True, loops_to="ids"),
-    Output(name="logprob", read=True),
-    Output(name="finite", read=True),
+    Output(name="logprob", dtype="float32", read=True),
+    Output(name="finite", dtype="bool", read=True),
 )
+MAX_WINDOWS = 8
+"""Windows of one step at most, which bounds the memory of the activations."""
 
 
 class Whisper(Model):
@@ -112,7 +114,8 @@ class Whisper(Model):
             node="encoder",
             feed="prompt",
             inputs=(Input(name="mel", dtype="float32", shape=mel),),
-            outputs=(Output(name="frames", edge="frames"),),
+            outputs=(Output(name="frames", dtype="model", shape=self._window, edge="frames"),),
+            max_items=MAX_WINDOWS,
             capture=False,
         )
 
@@ -123,11 +126,12 @@ class Whisper(Model):
             feed="edge",
             edge="frames",
             inputs=(Input(name="frames", dtype="model", shape=self._window),),
+            max_items=MAX_WINDOWS,
             capture=False,
         )
 
     def _token_walks(self) -> tuple[Walk, Walk]:
-        ids = Input(name="ids", loops=True)
+        ids = Input(name="ids", loops=True, below=self.config.vocab_size)
         prefill = Walk(
             name="prefill",
             node="decoder",
