@@ -9,6 +9,13 @@ LONG_MODULES = {
     "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
     "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
+    "mstar_core/engine/engine.py": "what a program calls, sync and async, in one page",
+    "mstar_core/engine/recorder.py": "recording and its replay: one mechanism, two modes",
+    "mstar_core/engine/warmup.py": "the phases of the warmup in the order they run",
+    "mstar_core/engine/wire.py": "from declarations to built nodes, read top to bottom",
+    "mstar_core/resources/sampler/resource.py": "each sampling setting's column and its plan",
+    "mstar_core/testing/ledger.py": "a whole model: its nodes, its walks, its oracle",
+    "mstar_core/testing/resources.py": "the checks of the resource contract, read as a list",
     "plugins/qwen35/mstar_qwen35/config.py": "every published size's fields with their checks",
     "plugins/whisper/mstar_whisper/config.py": "every published size's fields with their checks",
 }
