@@ -131,17 +131,25 @@ def padding_step(node: NodeRuntime, walk: Walk, bucket: Bucket) -> Step:
     return step
 
 
-def capture_bucket(
-    node: NodeRuntime, bucket: Bucket, graphs: GraphBackend, buffers: FixedBuffers
-) -> Captured:
-    """Capture one bucket over a static block of its own. Raises CaptureRefused."""
-    walk = node.walks[bucket.walk]
-    step = padding_step(node, walk, bucket)
+def claim_block(
+    node: NodeRuntime, bucket: Bucket, buffers: FixedBuffers
+) -> tuple[StaticBlock, dict[str, Plan]]:
+    """The static block of a bucket, filled with its padding-only plan, and that plan."""
+    step = padding_step(node, node.walks[bucket.walk], bucket)
     plans = node.plan(step, step.lease)
     arrays = node.arrays(step, (), plans, bucket)
     block = StaticBlock.claim(buffers, f"{node.name} {bucket}", arrays)
     for key, view in block.views.items():
         view.copy_(torch.from_numpy(arrays[key]))
+    return block, plans
+
+
+def capture_bucket(
+    node: NodeRuntime, bucket: Bucket, graphs: GraphBackend, buffers: FixedBuffers
+) -> Captured:
+    """Capture one bucket over a static block of its own. Raises CaptureRefused."""
+    walk = node.walks[bucket.walk]
+    block, plans = claim_block(node, bucket, buffers)
     name = f"node {node.name}, bucket {bucket}"
     graph = graphs.capture(name, lambda: node.run(walk, plans, block.views), [block.block])
     return Captured(bucket=bucket, graph=graph, block=block, bounds=plan_ints(plans))

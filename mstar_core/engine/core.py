@@ -34,6 +34,7 @@ from mstar_core.resources.table import RequestTable
 from mstar_core.sched import RequestState, ReserveWhole, Row, Scheduler, Track
 from mstar_core.sched.request import tracks_of
 from mstar_core.step import Outcome, Shortage
+from mstar_core.text.stream import FinishReason
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class EngineCore:
         self._openings[request.id] = opening
         self.line.join(state)
 
-    def stop(self, request_id: str, accepted: int, reason: str = "stop") -> None:
+    def stop(self, request_id: str, accepted: int, reason: FinishReason = "stop") -> None:
         """End a request after its first ``accepted`` tokens; unknown or finished ids are ignored.
 
         The finish event goes out at once; memory follows the last step that names the request.
@@ -277,7 +278,7 @@ class EngineCore:
         elif track.walk is None:
             self._close_track(state, track, "stop")
 
-    def _close_track(self, state: RequestState, track: Track, reason: str) -> None:
+    def _close_track(self, state: RequestState, track: Track, reason: FinishReason) -> None:
         track.ended = True
         if all(t.ended for t in state.tracks):
             self._finish(state, reason)
@@ -302,7 +303,7 @@ class EngineCore:
         self._finish(state, "error", facts)
 
     def _finish(
-        self, state: RequestState, reason: str, error: Mapping[str, str] | None = None
+        self, state: RequestState, reason: FinishReason, error: Mapping[str, str] | None = None
     ) -> None:
         state.over = True
         del self._live[state.id]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from mstar_core.text.stream import FinishReason
+
 
 @frozen(kw_only=True)
 class TokenEvent:
@@ -24,7 +26,7 @@ class FinishEvent:
     """The last event of a request."""
 
     request: str
-    reason: str
+    reason: FinishReason
     """``stop`` (a stop id or an outside stop), ``length``, ``abort`` or ``error``."""
     prompt_items: int
     generated: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from attrs import define
@@ -43,6 +43,7 @@ class CudaGraphs(GraphBackend):
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
+        self._index: int = device.torch_device.index
         self._pool = torch.cuda.graph_pool_handle()
 
     def capture(self, name: str, fn: Forward, inputs: Sequence[Tensor]) -> CudaGraph:
@@ -50,6 +51,7 @@ class CudaGraphs(GraphBackend):
         self._device.run(lambda: _discard(fn))
         self._device.synchronize()
         reserved = torch.cuda.memory_reserved(self._device.torch_device)
+        spare = torch.cuda.default_generators[self._index].clone_state()
         graph = torch.cuda.CUDAGraph()
         with _own_stream(self._device), torch.no_grad(), warnings.catch_warnings():
             # a forward that broke off before its first launch: its own error says more
@@ -64,10 +66,21 @@ class CudaGraphs(GraphBackend):
                 ):
                     outputs = dict(fn())
             except RuntimeError as error:
+                self._clear_up(spare)
                 raise _refused(name, error) from error
         self._check_outputs(name, outputs, inputs)
         grown = torch.cuda.memory_reserved(self._device.torch_device) - reserved
         return CudaGraph(name=name, outputs=outputs, num_bytes=max(0, grown), graph=graph)
+
+    def _clear_up(self, spare: torch.Generator) -> None:
+        """Undo what a broken capture leaves behind in torch 2.11.
+
+        The allocator keeps on serving the stream from the pool, so that no later capture begins,
+        and the default generator believes that it is being captured, so that it raises.
+        """
+        with suppress(RuntimeError):  # a later torch may have ended it already
+            torch._C._cuda_endAllocateToPool(self._index, self._pool)
+        torch.cuda.default_generators[self._index].graphsafe_set_state(spare)
 
     @staticmethod
     def _check_outputs(name: str, outputs: Mapping[str, Tensor], inputs: Sequence[Tensor]) -> None:

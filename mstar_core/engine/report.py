@@ -29,7 +29,7 @@ class NodeReport:
     resources: Mapping[str, str]
     """Key → kind."""
     choices: tuple[Choice, ...]
-    buckets: tuple[BucketReport, ...]
+    buckets: list[BucketReport]
     resident_walks: tuple[str, ...] = ()
     resident_refusals: tuple[Refusal, ...] = ()
 
@@ -97,8 +97,9 @@ def _node_lines(node: NodeReport) -> Iterator[str]:
         yield f"    dropped {one.bucket}: {'; '.join(map(str, one.refusals))}"
     if node.resident_walks:
         yield f"  resident  {', '.join(node.resident_walks)}"
-    for refusal in node.resident_refusals:
-        yield f"  not resident: {refusal}"
+    if node.resident_refusals:
+        owners = ", ".join(sorted({refusal.owner for refusal in node.resident_refusals}))
+        yield f"  resident  none: planned on the host, because of {owners} (reasons: --json)"
 
 
 def mib(size: int) -> str:

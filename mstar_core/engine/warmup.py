@@ -115,7 +115,7 @@ class Warmup:
             return buckets
         for name, node in self.wired.nodes.items():
             wanted = wanted_buckets(node, config.capture_rows, config.capture_tokens)
-            ask = partial(self._capture_refusals, name, node)
+            ask = partial(self.capture_refusals, name, node)
             taken, dropped = capture_all(node, wanted, graphs, self.wired.buffers, ask)
             for captured in taken:
                 buckets.add(captured)
@@ -127,7 +127,8 @@ class Warmup:
             require_all(buckets.dropped)
         return buckets
 
-    def _capture_refusals(self, name: str, node: NodeRuntime, bucket: Bucket) -> Sequence[Refusal]:
+    def capture_refusals(self, name: str, node: NodeRuntime, bucket: Bucket) -> Sequence[Refusal]:
+        """Every objection to capturing one bucket, of plugins, resources and backends."""
         backends = self.wired.chooser.bound.get(name, {})
         return collect_capture_refusals(self.wired.wiring, name, bucket, node.resources, backends)
 
@@ -154,7 +155,7 @@ class Warmup:
                     name=name,
                     resources={k: r.kind for k, r in node.resources.items()},
                     choices=tuple(c for c in self.wired.chooser.choices.values() if c.node == name),
-                    buckets=tuple(rows),
+                    buckets=rows,
                     resident_walks=tuple(sorted(walks)),
                     resident_refusals=refusals,
                 )
