@@ -5,15 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mstar_core.ops.sampling.contract import (
-    GREEDY_BELOW,
-    EnterPlan,
-    PenaltyPlan,
-    PenaltyRows,
-    Sampled,
-    SamplePlan,
-)
+from mstar_core.ops.sampling.contract import GREEDY_BELOW, PenaltyRows, Sampled
 from mstar_core.ops.sampling.noise import gumbel
+from mstar_core.ops.sampling.plans import EnterPlan, PenaltyPlan, SamplePlan
 
 
 def finite(logits_BV: Tensor) -> Tensor:
@@ -108,7 +102,7 @@ def filtered(x_BV: Tensor, plan: SamplePlan) -> Tensor:
     x = torch.where(rank_V < k_B1, x_BV, -torch.inf)
     share_BV = x.softmax(-1)
     before_BV = share_BV.cumsum(-1).roll(1, -1)
-    before_BV[:, 0] = 0
+    before_BV[:, :1].zero_()
     p_B1, min_B1 = plan.top_p_B[:, None], plan.min_p_B[:, None]
     keep = ((before_BV < p_B1) | (p_B1 >= 1)) & (share_BV >= min_B1 * share_BV[:, :1])
     return torch.where(keep | (rank_V == 0), x, -torch.inf)

@@ -1,0 +1,8 @@
+"""The torch backend of ``linear`` against the contract's cases."""
+
+from mstar_core.ops.linear.torch_backend import BACKEND
+from mstar_core.testing.ops import LinearConformance
+
+
+class TestTorchLinear(LinearConformance):
+    backend = BACKEND

@@ -1,0 +1,8 @@
+"""The torch backend of ``sampling`` against the contract's cases."""
+
+from mstar_core.ops.sampling.torch_backend import BACKEND
+from mstar_core.testing.ops import SamplingConformance
+
+
+class TestTorchSampling(SamplingConformance):
+    backend = BACKEND
