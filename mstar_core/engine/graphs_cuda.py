@@ -45,6 +45,7 @@ class CudaGraphs(GraphBackend):
         self._device = device
         self._index: int = device.torch_device.index
         self._pool = torch.cuda.graph_pool_handle()
+        self._broken: list[torch.cuda.CUDAGraph] = []
 
     def capture(self, name: str, fn: Forward, inputs: Sequence[Tensor]) -> CudaGraph:
         self._device.synchronize()
@@ -66,20 +67,23 @@ class CudaGraphs(GraphBackend):
                 ):
                     outputs = dict(fn())
             except RuntimeError as error:
-                self._clear_up(spare)
+                self._clear_up(graph, spare)
                 raise _refused(name, error) from error
         self._check_outputs(name, outputs, inputs)
         grown = torch.cuda.memory_reserved(self._device.torch_device) - reserved
         return CudaGraph(name=name, outputs=outputs, num_bytes=max(0, grown), graph=graph)
 
-    def _clear_up(self, spare: torch.Generator) -> None:
-        """Undo what a broken capture leaves behind in torch 2.11.
+    def _clear_up(self, graph: torch.cuda.CUDAGraph, spare: torch.Generator) -> None:
+        """Undo what a capture that broke off leaves behind in torch.
 
-        The allocator keeps on serving the stream from the pool, so that no later capture begins,
-        and the default generator believes that it is being captured, so that it raises.
+        Its end is not reached, so the device allocator goes on serving the stream from the pool,
+        the host allocator holds the pool's number and asks the graph whether it still captures,
+        and the default generator believes that it is captured, and raises.
         """
-        with suppress(RuntimeError):  # a later torch may have ended it already
+        self._broken.append(graph)
+        with suppress(RuntimeError):  # where the end was reached after all
             torch._C._cuda_endAllocateToPool(self._index, self._pool)
+        self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.default_generators[self._index].graphsafe_set_state(spare)
 
     @staticmethod

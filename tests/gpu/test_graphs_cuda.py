@@ -117,6 +117,8 @@ def test_what_the_recorder_refuses_breaks_a_capture_which_leaves_the_device_usab
         graphs.capture("bad", lambda: {"y": bad(block.views[KEY])}, [block.block])
     assert caught.value.code == "capture-failed"
     assert torch.cuda.current_stream() != device.stream
+    assert torch.rand(3, device=device.torch_device).shape == (3,)
+    assert device.pinned((3,), torch.float32).is_pinned()
     graph = graphs.capture("good", lambda: {"y": module(block.views[KEY])}, [block.block])
     block.views[KEY].fill_(1.0)
     device.synchronize()
