@@ -29,7 +29,7 @@ class Qwen35Front(Front):
         self.config = config
 
     @cached_property
-    def stop_ids(self) -> frozenset[int]:
+    def stop_ids(self) -> frozenset[int]:  # type: ignore[override]
         """The configuration's end ids, and the tokenizer's where the folder has a tokenizer."""
         if not self._has_tokenizer:
             return self.config.eos_ids
@@ -165,7 +165,8 @@ def tokenizer_size(folder: Path) -> int | None:
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
         added = [token["id"] for token in read["added_tokens"]]
-        return 1 + max([*read["model"]["vocab"].values(), *added])
+        ids: list[int] = [*read["model"]["vocab"].values(), *added]
+        return 1 + max(ids)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             where=str(file),

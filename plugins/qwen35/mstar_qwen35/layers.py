@@ -76,13 +76,14 @@ class FullAttention(nn.Module):
 
     def forward(self, x_TH: Tensor, plans: Mapping[str, Plan], rope: Rotation) -> Tensor:
         """``x_TH`` with the attention's output added."""
+        T = len(x_TH)
         qkv_T = self.linear.norm_linear(x_TH, self.norm.scale, self.qkv, eps=self.norm.eps)
-        q_T, k_T, v_T = qkv_T.split(self.rows, -1)
-        q_TND, gate_TND = q_T.unflatten(-1, self.heads).unbind(2)
+        q_T, k_T, v_T = torch.split(qkv_T, self.rows, -1)
+        q_TND, gate_TND = q_T.view(T, *self.heads).unbind(2)
         o_TND = self.attend.step(
             q_TND,
-            k_T.unflatten(-1, self.kv_heads),
-            v_T.unflatten(-1, self.kv_heads),
+            k_T.view(T, *self.kv_heads),
+            v_T.view(T, *self.kv_heads),
             plans["attention"],
             gate_TND=gate_TND,
             q_norm=self.q_norm.scale,
@@ -120,7 +121,7 @@ class LinearAttention(nn.Module):
     def forward(self, x_TH: Tensor, plans: Mapping[str, Plan], rope: Rotation) -> Tensor:
         """``x_TH`` with the mixer's output added; ``rope`` plays no part."""
         inputs_T = self.linear.norm_linear(x_TH, self.norm.scale, self.inputs, eps=self.norm.eps)
-        qkv_TC, z_TV, b_TH, a_TH = inputs_T.split(self.rows, -1)
+        qkv_TC, z_TV, b_TH, a_TH = torch.split(inputs_T, self.rows, -1)
         weights = GdnWeights(
             conv_CK=self.conv,
             A_log_H=self.a_log,
