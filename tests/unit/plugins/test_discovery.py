@@ -274,3 +274,10 @@ def test_a_config_that_a_ready_plugin_ships_is_found_by_its_name(site):
     assert configs_named("zinc", discover()) == ()
     off = NameLists(disable=("tin",), where="--disable")
     assert configs_named("tin", discover(off)) == ()
+
+
+def test_a_requirement_for_another_python_or_extra_does_not_count(site):
+    site.install("tin", requires='mstar-core>=9; python_version < "3"')
+    site.install("zinc", requires='mstar-core>=9; extra == "next"')
+    rows = by_distribution()
+    assert (rows["mstar-tin"].state, rows["mstar-zinc"].state) == ("ready", "ready")
