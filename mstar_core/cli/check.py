@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code: 0 it can be served, 1 something is wrong, 2 the command line is wrong.
 
-    Example:  mstar-core check qwen.yaml --set engine.max_rows=64
+    Example:  mstar-core check model.yaml --set engine.max_rows=64
     """
     resolved, _ = resolve_arguments(args)
     from mstar_core.engine.dry_run import dry_run

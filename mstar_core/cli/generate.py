@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code: 0 done, 1 something is wrong with what was asked, 2 the command line is wrong.
 
-    Example:  mstar-core generate qwen.yaml --chat --prompt "Name three rivers."
+    Example:  mstar-core generate model.yaml --chat --prompt "Name three rivers."
     """
     prompt = _read_prompt(args.prompt)
     _check_chat_flags(args)

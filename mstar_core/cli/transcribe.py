@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code: 0 all files, 1 some file or setting is wrong, 2 the command line is wrong.
 
-    Example:  mstar-core transcribe whisper.yaml speech.wav --format json
+    Example:  mstar-core transcribe speech.yaml speech.wav --format json
     """
     style = _format("json" if args.json else args.format)
     from mstar_core.engine import Engine
