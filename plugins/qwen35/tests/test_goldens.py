@@ -46,9 +46,10 @@ def test_sixteen_slow_prompts_alone_and_eight_at_a_time(shared, graphs, in_fligh
     sets = (f"engine.graphs={graphs}", f"engine.in_flight={in_flight}")
     with open_engine(folder, *sets) as engine:
         together = engine.run([request(c["prompt"], 64) for c in cases])
-        alone = [engine.run([request(c["prompt"], 64)])[0] for c in cases]
+        some = cases if in_flight else cases[::4]
+        alone = [engine.run([request(c["prompt"], 64)])[0] for c in some]
     assert [r.ids for r in together] == [c["greedy"] for c in cases]
-    assert [r.ids for r in alone] == [c["greedy"] for c in cases]
+    assert [r.ids for r in alone] == [c["greedy"] for c in some]
     assert {r.finish_reason for r in (*together, *alone)} == {"length"}
 
 
