@@ -10,6 +10,7 @@ from attrs import evolve
 from torch import Tensor
 
 from mstar_core.ops.gated_delta import GatedDelta, GdnPools, cases, contract
+from mstar_core.ops.gated_delta.recurrence import oracle, recurrence
 from mstar_core.testing.ops.base import OpConformance, assert_near
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
@@ -53,7 +54,7 @@ class GatedDeltaConformance(OpConformance):
 
     def check(self, case: cases.Case, x: cases.Inputs, got_TV: Tensor, near: float) -> None:
         """Outputs, windows and states of the real rows are the recurrence's."""
-        want = cases.oracle(case, x.qkv_TC.dtype)
+        want = oracle(case, x.qkv_TC.dtype)
         assert_near(got_TV[: x.num_real], torch.cat([o for o, _, _ in want]), near)
         for r, (slot, (_, window, state)) in enumerate(zip(x.slots.tolist(), want, strict=True)):
             if case.rows[r][0]:
@@ -141,7 +142,7 @@ class GatedDeltaConformance(OpConformance):
         x.weights.dt_bias_H.fill_(gate[1] / 4)
         x.weights.A_log_H.fill_(0.2)
         stream = evolve(cases.stream_of(case, 0, torch.float32), a_TH=x.a_TH)
-        want, _, state = cases.recurrence(stream, x.weights, case)
+        want, _, state = recurrence(stream, x.weights, case)
         x = self.there(x)
         assert_near(self.run(self.ops(case, torch.float32), x), want, 1e-4)
         assert_near(x.pools.ssm_SHDE[x.slots[0]], state, 1e-4)
@@ -154,6 +155,6 @@ class GatedDeltaConformance(OpConformance):
         pools = GdnPools(conv_SCK=x.pools.conv_SCK, ssm_SHDE=torch.full_like(x.pools.ssm_SHDE, 1e5))
         stream = cases.stream_of(case, 0, torch.float16)
         stream = evolve(stream, state_HDE=torch.full_like(stream.state_HDE, 1e5))
-        want, _, _ = cases.recurrence(stream, x.weights, case)
+        want, _, _ = recurrence(stream, x.weights, case)
         got = self.run(self.ops(case, torch.float16), self.there(evolve(x, pools=pools)))
         assert_near(got, want, contract.TOLERANCE[torch.float16])

@@ -9,14 +9,16 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
+from mstar_core.ops.cases import normal, seeded
 from mstar_core.ops.sampling import Sampled, Sampling, cases, contract
-from mstar_core.testing.ops.base import OpConformance, assert_near
+from mstar_core.testing.ops.base import assert_near
+from mstar_core.testing.ops.penalties import PenaltyConformance
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
 NEAR = 1e-4
 
 
-class SamplingConformance(OpConformance):
+class SamplingConformance(PenaltyConformance):
     """Subclass it with ``backend``."""
 
     dtypes = (torch.float32,)
@@ -94,9 +96,7 @@ class SamplingConformance(OpConformance):
 
     def test_the_head_samples_as_its_logits_do(self) -> None:
         ops: Sampling = self.bound(torch.float32, {"vocab_size": 40})
-        hidden, weight = (
-            torch.randn(n, 16, generator=torch.Generator().manual_seed(n)) for n in (6, 40)
-        )
+        hidden, weight = (normal(seeded(n), n, 16) for n in (6, 40))
         plan = self.there(cases.plan_of([cases.RowSettings(seed=s) for s in range(6)]))
         fused = ops.head_sample(hidden.to(self.device), weight.to(self.device), plan)
         apart = ops.sample((hidden @ weight.t()).to(self.device), plan)
