@@ -36,7 +36,7 @@ def test_wheels_installed_into_an_empty_folder_list_both_plugins(installed):
     rows = installed.rows("--probe")
     for name in ("qwen35", "whisper"):
         assert (rows[name]["state"], rows[name]["origin"]) == ("ready", "wheel")
-        assert rows[name]["hooks"] == ["provide_models"]
+        assert "provide_models" in rows[name]["hooks"]
     where = installed.python("import mstar_core; print(mstar_core.__file__)")
     assert where.startswith(str(installed.folder))
 
