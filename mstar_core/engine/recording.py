@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mstar_core.engine.capturable import forbidden, refused
 from mstar_core.engine.graphs import CaptureRefused
 from mstar_core.engine.recorded import (
     Operation,
@@ -22,15 +21,11 @@ from mstar_core.engine.recorded import (
     tensors_in,
     with_aliases,
 )
-from mstar_core.errors import Words
 
 HOST_READS = frozenset(
     {"tolist", "numpy", "__array__", "__dlpack__", "__repr__", "item", "cpu", "data_ptr", "storage"}
 )
 """Tensor methods that hand values or addresses to the host."""
-HOST_DATA = frozenset({"aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift"})
-INDEXING = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_unsafe_index"})
-MOVING = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_"})
 UNWRITTEN = frozenset(
     f"aten::{name}"
     for name in (
@@ -59,7 +54,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.launching:
             return func(*args, **kwargs)
         given = list(tensors_in([args, kwargs]))
-        self._check_operation(func, given, args, kwargs)
+        found = forbidden(func, args, kwargs)
+        if found is not None:
+            code, got = found
+            raise self.refused(code, f"{func} of shapes {[list(t.shape) for t in given]}", got)
         self._check_tensors(str(func), given)
         before = [address(t) for t in given]
         kept_args, kept_kwargs = with_aliases(args), with_aliases(kwargs)
@@ -107,24 +105,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def refused(self, code: str, what: str, got: str) -> CaptureRefused:
-        """The refusal of one operation, with the line of code that called it."""
-        want, fix = _ADVICE[code]
-        where = f"graph {self.name}, {what}{_caller()}"
-        return CaptureRefused(code=code, where=where, got=Words(got), want=want, fix=fix)
-
-    def _check_operation(self, func: Any, given: list[Tensor], args: Any, kwargs: Any) -> None:
-        name, what = func._schema.name, f"{func} of shapes {[list(t.shape) for t in given]}"
-        if name in HOST_DATA:
-            raise self.refused("host-data", what, "a tensor made from host data")
-        if name in MOVING:
-            raise self.refused("resize", what, "an operation that moves a tensor's memory")
-        if name in INDEXING:
-            if any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(args[1])):
-                raise self.refused("host-read", what, "an index by a mask: its shape is a value")
-        elif torch.Tag.nondeterministic_seeded in func.tags and _dropout(func, args, kwargs) != 0:
-            raise self.refused("random", what, "random numbers with a state of their own")
-        elif _reads_values(func, kwargs):
-            raise self.refused("host-read", what, "a value or a shape that the host must read")
+        """The refusal of one thing that the forward did."""
+        return refused(self.name, code, what, got)
 
     def _check_tensors(self, what: str, given: Iterable[Tensor]) -> None:
         for tensor in given:
@@ -169,62 +151,3 @@ class HostReads(TorchFunctionMode):
             what = f"Tensor.{name} of shape {shape}"
             raise self.recording.refused("host-read", what, "a value that the host must read")
         return func(*args, **(kwargs or {}))
-
-
-def _reads_values(func: Any, kwargs: Mapping[str, Any]) -> bool:
-    if func._schema.name == "aten::repeat_interleave" and kwargs.get("output_size") is not None:
-        return False
-    tags = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-    return any(tag in func.tags for tag in tags)
-
-
-def _dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
-    """The call's ``dropout_p`` where the operation has one: attention is random only with it."""
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.name == "dropout_p":
-            given = args[place] if place < len(args) else kwargs.get("dropout_p")
-            return float(argument.default_value if given is None else given)
-    return None
-
-
-def _caller() -> str:
-    """The innermost line of code outside torch and this module, as ``, at file:line``."""
-    inside = (str(Path(torch.__file__).parent), __file__)
-    for frame in reversed(traceback.extract_stack()):
-        if not frame.filename.startswith(inside):
-            return f", at {frame.filename}:{frame.lineno}"
-    return ""
-
-
-_FIXED = "fixed buffers, parameters, the bucket's inputs and what the forward makes"
-_ADVICE = {
-    "host-read": (
-        "a forward whose shapes and branches do not depend on values",
-        "use torch.where, a mask or an index tensor of the plan",
-    ),
-    "host-data": (
-        "constants that are parameters or buffers of the module",
-        "register the constant as a buffer, or use torch.full or fill_ with a Python number",
-    ),
-    "stale-input": (
-        _FIXED,
-        "claim the tensor as a fixed buffer, register it on the module, or put it in the plan",
-    ),
-    "random": (
-        "noise that is a function of seed and position",
-        "take the noise from the sampler's hash",
-    ),
-    "resize": (
-        "memory that keeps its address",
-        "claim the buffer at its largest size",
-    ),
-    "output": (
-        "an output that is made inside: what it shares is overwritten by the next step",
-        "return a copy (clone)",
-    ),
-    "launch-result": (
-        "a launch that writes into its arguments",
-        "allocate the result before the launch, and pass it",
-    ),
-}
-"""Per code: what is wanted, and what to do."""
