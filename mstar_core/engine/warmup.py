@@ -179,6 +179,7 @@ def warm_up(
     with warmup.phase("capture"), torch.no_grad():
         warmup.report.graphs = "off" if graphs is None else graphs.name
         buckets = warmup.capture(graphs)
+    device.synchronize()  # pools and weights were filled on another stream
     wired.buffers.seal()
     warmup.describe_nodes(residents, buckets)
     lifecycle = Lifecycle(

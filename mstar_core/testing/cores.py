@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mstar_core.config.resolve import resolve
 from mstar_core.engine.core import EngineCore
-from mstar_core.engine.device import CpuDevice, Lag
+from mstar_core.engine.device import Lag, open_device
 from mstar_core.engine.events import FinishEvent, Result, TokenEvent
 from mstar_core.engine.opening import open_graphs
 from mstar_core.engine.report import WarmupReport
@@ -20,7 +20,7 @@ LEDGER = "mstar_core.testing.ledger:LedgerModel"
 
 
 def open_model(
-    ref: str, folder: Path, sets: Sequence[str] = (), lag: Lag | None = None
+    ref: str, folder: Path, sets: Sequence[str] = (), lag: Lag | None = None, device: str = "cpu"
 ) -> tuple[EngineCore, WarmupReport]:
     """A warmed core over the model class at ``ref`` (``module:Class``), with random weights.
 
@@ -30,20 +30,20 @@ def open_model(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text("{}")
     file = folder / "engine.yaml"
-    file.write_text(f"model: {{name: tested, path: {folder}, load: random}}\ndevice: cpu\n")
+    file.write_text(f"model: {{name: tested, path: {folder}, load: random}}\ndevice: {device}\n")
     wiring = Wiring.of_core()
     wiring.models.add("tested", ref)
-    device = CpuDevice(lag)
-    wired = wire(resolve(file, sets), wiring, device.torch_device, target="cpu")
-    graphs = open_graphs(wired.resolved.config.engine.graphs, device, wired)
-    return warm_up(wired, device, graphs, lambda phase, done, total: None)
+    where = open_device(device, lag)
+    wired = wire(resolve(file, sets), wiring, where.torch_device, target=device)
+    graphs = open_graphs(wired.resolved.config.engine.graphs, where, wired)
+    return warm_up(wired, where, graphs, lambda phase, done, total: None)
 
 
 def open_ledger(
-    folder: Path, sets: Sequence[str] = (), lag: Lag | None = None
+    folder: Path, sets: Sequence[str] = (), lag: Lag | None = None, device: str = "cpu"
 ) -> tuple[EngineCore, WarmupReport]:
     """A warmed core over the ledger model."""
-    return open_model(LEDGER, folder, sets, lag)
+    return open_model(LEDGER, folder, sets, lag, device)
 
 
 def run_all(core: EngineCore, requests: Iterable[Request]) -> dict[str, Result]:
