@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from attrs import frozen
@@ -46,7 +46,7 @@ class LogitRule(ABC):
     name: str
     default: bool = True
     """Whether the rule applies to a request that does not name it."""
-    state: StateSpec = {}  # noqa: RUF012
+    state: ClassVar[StateSpec] = {}
 
     def build(self, vocab_size: int, claim: Claim) -> None:
         """Claim and fill the tensors that the rule reads. Called once, before any capture."""
