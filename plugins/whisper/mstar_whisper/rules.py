@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class TimestampRule(LogitRule):
 
     name = TIMESTAMPS
     default = False
-    state: StateSpec = {  # noqa: RUF012
+    state: ClassVar[StateSpec] = {
         "last_is_stamp": ((), torch.bool, 0),
         "before_is_stamp": ((), torch.bool, 0),
         "latest": ((), torch.int64, _NONE),
