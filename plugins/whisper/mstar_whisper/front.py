@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,31 +31,28 @@ class WhisperFront(Front):
         self.default_language = default_language
         self.stop_ids = frozenset({config.tokens.eot})
 
-    def audio_request(  # type: ignore[override]
+    def audio_request(
         self,
         samples: np.ndarray,
         rate: int,
         *,
-        language: str | None = None,
-        task: str | None = None,
-        timestamps: bool = False,
-        prompt: str | None = None,
         max_new_tokens: int | None = None,
         sampling: SamplingSettings | None = None,
+        **options: Any,
     ) -> Request:
         """A request for the text of ``samples``, float ``[T]`` or ``[T, channels]`` at ``rate`` Hz.
 
-        ``language`` is a code such as ``de``; ``task`` is ``transcribe`` or ``translate`` (into
-        English); ``prompt`` is text that was heard before, or words to expect. Raises RequestError
-        for sound that is empty, not finite or longer than a window, and for wishes that the model
-        does not have. ``max_new_tokens`` never exceeds what the decoder's positions leave.
+        ``options`` are the fields of :class:`~mstar_whisper.prompt.Wishes`. Raises RequestError for
+        sound that is empty, not finite or longer than a window, and for wishes that the model does
+        not have. ``max_new_tokens`` never exceeds what the decoder's positions leave.
         """
+        wishes = Wishes.of({"language": self.default_language} | _given(options))
         mel = log_mel(self._one_window(samples, rate), self.config.mel_bins, self.frames)
-        if language is None:
-            language = self.default_language
-        wishes = Wishes(language=language, task=task, timestamps=timestamps)
         ids = prompt_ids(
-            self.config.tokens, wishes, self._previous_ids(prompt), self.config.target_positions
+            self.config.tokens,
+            wishes,
+            self._previous_ids(wishes.prompt),
+            self.config.target_positions,
         )
         room = self.config.target_positions - len(ids)
         return Request(
@@ -63,7 +60,7 @@ class WhisperFront(Front):
             max_new_tokens=room if max_new_tokens is None else min(room, _count(max_new_tokens)),
             stop_ids=self.stop_ids,
             sampling=sampling or SamplingSettings(),
-            settings={"sampler_rules": {TIMESTAMPS: timestamps}},
+            settings={"sampler_rules": {TIMESTAMPS: wishes.timestamps}},
         )
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -120,6 +117,11 @@ class WhisperFront(Front):
                 fix="remove what is written as <|...|>",
             )
         return list(ids)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say something."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _count(max_new_tokens: int) -> int:

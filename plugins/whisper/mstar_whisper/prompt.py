@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from attrs import frozen
+from attrs import Attribute, field, fields, frozen
 
 from mstar_core.errors import RequestError, Words
-from mstar_core.names import nearest
+from mstar_core.names import nearest, suggest
 from mstar_whisper.config import Tokens
 
 DEFAULT_TASK = "transcribe"
+_WORDS = {str: "text", bool: "true or false"}
+
+
+def _of(*types: type) -> Callable[[Any, Attribute[Any], Any], None]:
+    want = " or ".join("null" if kind is type(None) else _WORDS[kind] for kind in types)
+
+    def check(owner: Any, attribute: Attribute[Any], value: Any) -> None:
+        if type(value) not in types:
+            raise RequestError(
+                where=attribute.name, got=value, want=want, fix=f"leave {attribute.name} out"
+            )
+
+    return check
 
 
 @frozen(kw_only=True)
 class Wishes:
-    """What one request asks of the decoder."""
+    """What one request asks of the decoder. Raises RequestError for a value of another type."""
 
-    language: str | None = None
-    task: str | None = None
-    timestamps: bool = False
+    language: str | None = field(default=None, validator=_of(str, type(None)))
+    """Code of the language spoken."""
+    task: str | None = field(default=None, validator=_of(str, type(None)))
+    """``transcribe``, or ``translate`` (into English)."""
+    timestamps: bool = field(default=False, validator=_of(bool))
+    prompt: str | None = field(default=None, validator=_of(str, type(None)))
+    """Text that was heard before, or words to expect."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Wishes:
+        """The wishes of a request. Raises RequestError for one that there is not."""
+        known = [a.name for a in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise RequestError(
+                    where=name,
+                    got=given[name],
+                    want=f"one of: {', '.join(known)}",
+                    fix=suggest(name, known),
+                )
+        return cls(**given)
 
 
 def prompt_ids(
@@ -68,7 +100,7 @@ def language_id(tokens: Tokens, language: str) -> int:
 
 
 def _id_of(what: str, value: str, known: Mapping[str, int]) -> int:
-    name = value.strip().lower() if isinstance(value, str) else ""
+    name = value.strip().lower()
     if name in known:
         return known[name]
     near = nearest(name, known)

@@ -11,6 +11,7 @@ from mstar_whisper.model import Whisper
 from mstar_whisper.options import WhisperOptions
 
 from mstar_core.config.sampling import SamplingSettings
+from mstar_core.engine import Engine
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import NodeEnv
 from mstar_core.model.checkpoint import open_checkpoint
@@ -148,6 +149,27 @@ class Bench:
         if walk != "cross":
             steps["carry"] = carry_step_of(*handles, spans=spans, carry=walk == "decode")
         return self.world.run(steps)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Opens an engine over a checkpoint folder, in fp32: ``served(folder, "engine.in_flight=2")``.
+
+    All engines are closed when the test ends, and by then nothing may be held.
+    """
+    engines = []
+
+    def serve(folder, *sets, device=None):
+        file = tmp_path / "whisper.yaml"
+        file.write_text(f"model: {{name: whisper, path: '{folder}', dtype: fp32}}\n")
+        engines.append(Engine.open(file, sets, device=device, offline=True))
+        return engines[-1]
+
+    yield serve
+    for engine in engines:
+        held = engine.stats()["held"]
+        engine.close()
+        assert all(free == total for free, total in held.values()), held
 
 
 @pytest.fixture

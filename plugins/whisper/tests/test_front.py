@@ -64,7 +64,7 @@ def test_a_multilingual_prompt_names_language_and_task(multilingual):
     assert ask(SOUND, 16000, language="de").arrays["mel"].shape == (1, 128, 100)
 
 
-@pytest.mark.parametrize("language", [None, "", "xx", "German", 7])
+@pytest.mark.parametrize("language", [None, "", "xx", "German"])
 def test_a_language_that_is_missing_or_unknown_is_refused_with_the_known_ones(
     multilingual, language
 ):
@@ -72,6 +72,21 @@ def test_a_language_that_is_missing_or_unknown_is_refused_with_the_known_ones(
     with pytest.raises(RequestError, match="de, en, es, zh") as error:
         multilingual.audio_request(SOUND, 16000, language=language)
     assert error.value.where == "language"
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"language": 7}, "text"),
+        ({"timestamps": 1}, "true or false"),
+        ({"prompt": b"x"}, "text"),
+        ({"langauge": "de"}, "write 'language'"),
+    ],
+)
+def test_a_wish_of_another_type_or_name_is_refused(multilingual, wish, says):
+    with pytest.raises(RequestError, match=says) as error:
+        multilingual.audio_request(SOUND, 16000, **wish)
+    assert error.value.where == next(iter(wish))
 
 
 def test_a_misspelt_task_gets_the_nearest(multilingual):

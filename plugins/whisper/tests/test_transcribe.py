@@ -1,0 +1,126 @@
+"""``mstar-core transcribe``: what it prints, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+
+from mstar_core.cli import main
+
+pytestmark = pytest.mark.shared
+
+
+@pytest.fixture
+def config(golden, tmp_path):
+    """A configuration of the tiny English checkpoint, with a tokenizer of made-up words."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for file in (golden / "whisper-tiny-en").glob("*"):
+        shutil.copyfile(file, folder / file.name)
+    vocab = {f"w{i}": i for i in range(300)}
+    Tokenizer(WordLevel(vocab, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
+    file = tmp_path / "tiny.yaml"
+    file.write_text(f"model: {{name: whisper, path: '{folder}', dtype: fp32}}\n")
+    return str(file)
+
+
+@pytest.fixture
+def sounds(tmp_path):
+    """Sound files by name: two that are heard, three that cannot be."""
+    tone = 0.4 * np.sin(np.arange(24000) / 20)
+    files = {n: str(tmp_path / n) for n in ("a.wav", "b.flac", "text.wav", "long.wav", "no.wav")}
+    soundfile.write(files["a.wav"], tone[:16000], 48000)
+    soundfile.write(files["b.flac"], np.stack([tone, tone], 1), 24000)
+    soundfile.write(files["long.wav"], tone, 16000)
+    (tmp_path / "text.wav").write_text("not sound " * 30)
+    return files
+
+
+def test_one_file_prints_its_text_alone(config, sounds, capsys):
+    assert main(["transcribe", config, sounds["a.wav"]]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("w")
+    assert out.count("\n") == 1
+    assert "a.wav" not in out
+
+
+def test_several_files_print_a_line_each_with_their_names(config, sounds, capsys):
+    assert main(["transcribe", config, sounds["a.wav"], sounds["b.flac"]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [sounds["a.wav"], sounds["b.flac"]]
+
+
+def test_a_file_that_cannot_be_heard_does_not_end_the_others(config, sounds, capsys):
+    """WH-14, WH-04."""
+    assert main(["transcribe", config, *sounds.values()]) == 1
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    for name, says in (
+        ("text.wav", "a whole wav, flac, ogg or mp3"),
+        ("long.wav", "at most 1 s"),
+        ("no.wav", "no such file"),
+    ):
+        told = next(part for part in err.split("Error: ") if part.startswith(sounds[name]))
+        assert says in told
+
+
+@pytest.mark.parametrize("flag", [["--format", "json"], ["--json"]])
+def test_json_is_one_object_a_line(config, sounds, capsys, flag):
+    asked = [sounds["a.wav"], sounds["no.wav"]]
+    assert main(["transcribe", config, *asked, *flag]) == 1
+    good, bad = map(json.loads, capsys.readouterr().out.splitlines())
+    assert good["file"] == sounds["a.wav"]
+    assert good["seconds"] == pytest.approx(1 / 3, abs=1e-3)
+    assert good["text"].split()[0].startswith("w")
+    assert bad["error"]["got"] == "no such file"
+
+
+def test_texts_can_be_written_into_a_folder(config, sounds, tmp_path, capsys):
+    target = tmp_path / "out" / "texts"
+    asked = [sounds["a.wav"], sounds["b.flac"], "--output-dir", str(target)]
+    assert main(["transcribe", config, *asked]) == 0
+    assert capsys.readouterr().out == ""
+    assert sorted(file.name for file in target.iterdir()) == ["a.wav.txt", "b.flac.txt"]
+    assert (target / "a.wav.txt").read_text().startswith("w")
+
+
+def test_a_language_for_an_english_model_is_an_error_of_each_file(config, sounds, capsys):
+    """WH-08."""
+    assert main(["transcribe", config, sounds["a.wav"], "--language", "de"]) == 1
+    assert "language" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("srt", "not there yet"), ("verbose_json", "not there yet"), ("xml", "text")]
+)
+def test_a_format_that_is_not_there_is_an_error_of_the_command_line(
+    config, sounds, capsys, name, says
+):
+    assert main(["transcribe", config, sounds["a.wav"], "--format", name]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_model_that_takes_no_sound_is_refused_before_any_file(sounds, capsys):
+    pytest.importorskip("mstar_qwen35", reason="no model for text is installed")
+    assert main(["transcribe", "qwen35_tiny", sounds["a.wav"]]) == 1
+    assert "takes sound" in capsys.readouterr().err
+
+
+def test_help_imports_no_torch():
+    code = (
+        "import sys; from mstar_core.cli import main; main(['transcribe', '--help']);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--output-dir" in done.stdout
