@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -54,7 +55,12 @@ class CudaGraphs(GraphBackend):
         reserved = torch.cuda.memory_reserved(self._device.torch_device)
         spare = torch.cuda.default_generators[self._index].clone_state()
         graph = torch.cuda.CUDAGraph()
-        with _own_stream(self._device), torch.no_grad(), warnings.catch_warnings():
+        with (
+            _own_stream(self._device),
+            _no_collection(),
+            torch.no_grad(),
+            warnings.catch_warnings(),
+        ):
             # a forward that broke off before its first launch: its own error says more
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")
             try:
@@ -109,6 +115,19 @@ def _own_stream(device: CudaDevice) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_stream(former)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: to destroy a former engine's graph would break the capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _discard(fn: Forward) -> None:
