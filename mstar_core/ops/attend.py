@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from attrs import frozen
 from torch import Tensor
+from torch.nn import functional as F
 
 SCORE_BUDGET = 1 << 26
 """Scores held at once (fp32, 256 MiB): longer steps go block by block of query columns."""
@@ -26,7 +29,21 @@ class Rows:
     """1: token i is the only query of row i."""
 
 
-def attend_rows(q_TND: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, rows: Rows, scale: float) -> Tensor:
+class Mix(Protocol):
+    """``o_BCND``: each query's mean of ``v_BGSD``, weighted by softmax over the keys it has seen.
+
+    C queries of each row; query head n meets key head ``n // (N // G)``; scores are scaled. A query
+    that has seen nothing gives zeros.
+    """
+
+    def __call__(
+        self, q_BCND: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, seen_BCS: Tensor, scale: float
+    ) -> Tensor: ...
+
+
+def attend_rows(
+    q_TND: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, rows: Rows, scale: float, mix: Mix
+) -> Tensor:
     """``o_TND`` in the dtype of ``q_TND``; shapes depend on shapes and ``max_q`` alone.
 
     Keys and values at or past a row's ``kv_lens_B`` may hold anything, NaN included. Tokens that
@@ -36,12 +53,12 @@ def attend_rows(q_TND: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, rows: Rows, scale
     B, S = k_BSGD.shape[:2]
     key_S = torch.arange(S, device=q_TND.device)
     readable_BS = key_S < rows.kv_lens_B[:, None]
-    k_BGSD = k_BSGD.transpose(1, 2).float()
     # A weight of zero does not silence NaN, so what must not be read is replaced.
-    v_BGSD = torch.where(readable_BS[:, None, :, None], v_BSGD.transpose(1, 2), 0).float()
+    k_BGSD, v_BGSD = (
+        torch.where(readable_BS[:, None, :, None], x.transpose(1, 2), 0) for x in (k_BSGD, v_BSGD)
+    )
     if rows.decode:
-        o_BCND = _mix(q_TND[:, None] * scale, k_BGSD, v_BGSD, readable_BS[:, None])
-        return o_BCND[:, 0].to(q_TND.dtype)
+        return mix(q_TND[:, None], k_BGSD, v_BGSD, readable_BS[:, None], scale)[:, 0]
     o_TND = q_TND.new_zeros(T + 1, N, D)  # the last place takes what belongs to no token
     block = max(16, SCORE_BUDGET // max(1, B * N * S))
     for first in range(0, rows.max_q, block):
@@ -49,25 +66,51 @@ def attend_rows(q_TND: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, rows: Rows, scale
         at_BC = torch.where(
             col_C < rows.q_lens_B[:, None], rows.q_starts_B[:, None].long() + col_C, T
         )
-        seen_BCS = readable_BS[:, None]
+        seen_BCS = readable_BS[:, None].expand(B, len(col_C), S)
         if rows.before_B is not None:
             seen_BCS = seen_BCS & (key_S <= (rows.before_B[:, None] + col_C)[..., None])
-        q_BCND = q_TND[at_BC.clamp_max(T - 1)] * scale
-        o_TND[at_BC] = _mix(q_BCND, k_BGSD, v_BGSD, seen_BCS).to(q_TND.dtype)
+        q_BCND = q_TND[at_BC.clamp_max(T - 1)]
+        o_TND[at_BC] = mix(q_BCND, k_BGSD, v_BGSD, seen_BCS, scale)
     return o_TND[:T]
 
 
-def _mix(q_BCND: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, seen_BCS: Tensor) -> Tensor:
-    """Softmax of the seen scores, times values. Nothing seen: the mean of values that are zero.
+def mix_exactly(
+    q_BCND: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, seen_BCS: Tensor, scale: float
+) -> Tensor:
+    """The definition of :class:`Mix`, in fp32."""
+    (B, C, N), (G, S) = q_BCND.shape[:3], k_BGSD.shape[1:3]
+    q = _grouped(q_BCND.float() * scale, G)
+    scores = (q @ k_BGSD.float().transpose(-1, -2)).view(B, G, N // G, C, S)
+    scores = scores.masked_fill(~seen_BCS[:, None, None], torch.finfo(torch.float32).min)
+    o = scores.softmax(-1).view(B, G, -1, S) @ v_BGSD.float()
+    return _none_is_zero(_apart(o, C), seen_BCS).to(q_BCND.dtype)
 
-    The N / G query heads of one key head are stacked along the query axis, so that keys and
-    values are not repeated.
+
+def mix_fused(
+    q_BCND: Tensor, k_BGSD: Tensor, v_BGSD: Tensor, seen_BCS: Tensor, scale: float
+) -> Tensor:
+    """:class:`Mix` by torch's own attention, in the dtype of its arguments."""
+    (B, C, N), (G, S) = q_BCND.shape[:3], k_BGSD.shape[1:3]
+    seen = seen_BCS[:, None].expand(B, N // G, C, S).reshape(B, 1, -1, S)
+    k, v = (x.to(q_BCND.dtype) for x in (k_BGSD, v_BGSD))
+    o = F.scaled_dot_product_attention(_grouped(q_BCND, G), k, v, attn_mask=seen, scale=scale)
+    return _none_is_zero(_apart(o, C), seen_BCS)
+
+
+def _grouped(q_BCND: Tensor, G: int) -> Tensor:
+    """``[B, G, R·C, D]``: the R = N / G heads of one key head, stacked along the query axis.
+
+    So keys and values are not repeated.
     """
     B, C, N, D = q_BCND.shape
-    G, S = k_BGSD.shape[1:3]
-    R = N // G
-    q = q_BCND.float().view(B, C, G, R, D).permute(0, 2, 3, 1, 4).reshape(B, G, R * C, D)
-    scores = (q @ k_BGSD.transpose(-1, -2)).view(B, G, R, C, S)
-    scores = scores.masked_fill(~seen_BCS[:, None, None], torch.finfo(torch.float32).min)
-    o = (scores.softmax(-1).view(B, G, R * C, S) @ v_BGSD).view(B, G, R, C, D)
-    return o.permute(0, 3, 1, 2, 4).reshape(B, C, N, D)
+    return q_BCND.view(B, C, G, N // G, D).permute(0, 2, 3, 1, 4).reshape(B, G, -1, D)
+
+
+def _apart(o: Tensor, C: int) -> Tensor:
+    """Undo :func:`_grouped`."""
+    B, G, RC, D = o.shape
+    return o.view(B, G, RC // C, C, D).permute(0, 3, 1, 2, 4).reshape(B, C, -1, D)
+
+
+def _none_is_zero(o_BCND: Tensor, seen_BCS: Tensor) -> Tensor:
+    return torch.where(seen_BCS.any(-1)[..., None, None], o_BCND, 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mstar_core.ops.attend import Rows, attend_rows
+from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly
 from mstar_core.ops.functional import rms_norm, rope_half_split, sigmoid_gate
-from mstar_core.ops.paged_attention.contract import AttentionStep, PagedPlan
+from mstar_core.ops.paged_attention.contract import Attend, AttentionStep, PagedPlan
 
 
 def write(k_TGD: Tensor, v_TGD: Tensor, k_PpGD: Tensor, v_PpGD: Tensor, write_T: Tensor) -> None:
@@ -23,8 +23,9 @@ def attend(
     *,
     scale: float,
     causal: bool,
+    mix: Mix = mix_exactly,
 ) -> Tensor:
-    """See :class:`~mstar_core.ops.paged_attention.contract.Attend`."""
+    """See :class:`~mstar_core.ops.paged_attention.contract.Attend`; ``mix`` is its inner part."""
     pages_BW = plan.pages_BW.long()
     rows = Rows(
         kv_lens_B=plan.kv_lens_B,
@@ -35,7 +36,7 @@ def attend(
         decode=plan.decode,
     )
     k_BSGD, v_BSGD = (pool[pages_BW].flatten(1, 2) for pool in (k_PpGD, v_PpGD))
-    return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale)
+    return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale, mix)
 
 
 def step(
@@ -45,6 +46,8 @@ def step(
     pools: tuple[Tensor, Tensor],
     plan: PagedPlan,
     step: AttentionStep,
+    *,
+    attend: Attend = attend,
 ) -> Tensor:
     """See :class:`~mstar_core.ops.paged_attention.contract.Step`."""
     q_TND = prepare(q_TND, step.q_norm_D, step)

@@ -1,7 +1,10 @@
-"""``paged_attention`` in torch: the reference, whose shapes are static."""
+"""``paged_attention`` in torch: the reference around torch's own attention, shapes static."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from mstar_core.ops.attend import mix_fused
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.ops.paged_attention import reference
 from mstar_core.ops.paged_attention.contract import OPERATION, PagedAttention
@@ -15,7 +18,9 @@ class TorchPagedAttention(Backend):
 
     def bind(self, request: BindRequest) -> PagedAttention:
         """The reference's three functions."""
-        return PagedAttention(step=reference.step, attend=reference.attend, write=reference.write)
+        attend = partial(reference.attend, mix=mix_fused)
+        step = partial(reference.step, attend=attend)
+        return PagedAttention(step=step, attend=attend, write=reference.write)
 
 
 BACKEND = TorchPagedAttention()

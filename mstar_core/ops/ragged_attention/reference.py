@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mstar_core.ops.attend import Rows, attend_rows
+from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly
 from mstar_core.ops.ragged_attention.contract import RaggedPlan
 
 
@@ -17,8 +17,9 @@ def attend(
     *,
     scale: float,
     causal: bool,
+    mix: Mix = mix_exactly,
 ) -> Tensor:
-    """See :class:`~mstar_core.ops.ragged_attention.contract.Attend`."""
+    """See :class:`~mstar_core.ops.ragged_attention.contract.Attend`; ``mix`` is its inner part."""
     col_S = torch.arange(plan.max_q, device=q_TND.device)
     at_BS = (plan.q_starts_B[:, None].long() + col_S).clamp_max(q_TND.shape[0] - 1)
     rows = Rows(
@@ -29,4 +30,4 @@ def attend(
         max_q=plan.max_q,
         decode=0,
     )
-    return attend_rows(q_TND, k_TGD[at_BS], v_TGD[at_BS], rows, scale)
+    return attend_rows(q_TND, k_TGD[at_BS], v_TGD[at_BS], rows, scale, mix)

@@ -1,7 +1,10 @@
-"""``ragged_attention`` in torch: the reference, whose shapes are static."""
+"""``ragged_attention`` in torch: the reference around torch's own attention, shapes static."""
 
 from __future__ import annotations
 
+from functools import partial
+
+from mstar_core.ops.attend import mix_fused
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.ops.ragged_attention import reference
 from mstar_core.ops.ragged_attention.contract import OPERATION, RaggedAttention
@@ -15,7 +18,7 @@ class TorchRaggedAttention(Backend):
 
     def bind(self, request: BindRequest) -> RaggedAttention:
         """The reference's function."""
-        return RaggedAttention(attend=reference.attend)
+        return RaggedAttention(attend=partial(reference.attend, mix=mix_fused))
 
 
 BACKEND = TorchRaggedAttention()
