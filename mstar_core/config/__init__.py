@@ -16,7 +16,6 @@ from mstar_core.config.schema import (
     ModelConfig,
     NodeConfig,
     PluginsConfig,
-    ServerConfig,
     about,
 )
 from mstar_core.config.structure import structure
@@ -37,7 +36,6 @@ __all__ = [
     "PluginsConfig",
     "Resolved",
     "Row",
-    "ServerConfig",
     "about",
     "describe",
     "flag",

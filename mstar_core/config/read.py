@@ -1,6 +1,6 @@
 """YAML text to Located values, with line numbers and no surprises.
 
-Only ``true`` and ``false`` are truth values (as in YAML 1.2), so ``mixed: off`` is the word *off*
+Only ``true`` and ``false`` are truth values (as in YAML 1.2): ``resident: off`` is the word *off*
 and ``require: yes`` is told to be ``true``. Octal, base-60 and date spellings stay text; a key that
 is given twice, a tab as indentation, an empty file and a second document are errors.
 """

@@ -49,7 +49,9 @@ class ModelConfig:
     dtype: Literal["auto", "bf16", "fp16", "fp32"] = field(
         default="auto",
         validator=one_of("auto", "bf16", "fp16", "fp32"),
-        metadata=about("type the model computes in; `auto` is the model's own default"),
+        metadata=about(
+            "type the model computes in; `auto` is the checkpoint's own, fp32 where it names none"
+        ),
     )
     options: Located = field(
         factory=_nothing, metadata=about("settings of the model itself, declared by its plugin")
@@ -140,18 +142,6 @@ class EngineConfig:
         validator=one_of("auto", "off"),
         metadata=about("whether decode steps may read tables kept on the device (not built yet)"),
     )
-    mixed: Literal["off", "on"] = field(
-        default="off",
-        validator=one_of("off", "on"),
-        metadata=about("whether prompt rows and decode rows share a step (not built yet)"),
-    )
-    prefix_cache: Literal["auto", "off"] = field(
-        default="auto",
-        validator=one_of("auto", "off"),
-        metadata=about(
-            "whether a prompt's beginning that was seen before is reused (not built yet)"
-        ),
-    )
     graphs: Literal["auto", "off", "recorder", "cuda"] = field(
         default="auto",
         validator=one_of("auto", "off", "recorder", "cuda"),
@@ -211,7 +201,7 @@ class NodeConfig:
 
 @frozen(kw_only=True)
 class LimitsConfig:
-    """What one request may ask for, and what memory outside the device may be used."""
+    """What one request may ask for."""
 
     max_prompt_tokens: int | None = field(
         default=None,
@@ -223,37 +213,12 @@ class LimitsConfig:
         validator=optional(whole(1, unit="tokens")),
         metadata=about("most tokens one request may ask for; null is what the context allows"),
     )
-    host_offload_bytes: Bytes = field(
-        default=0,
-        validator=whole(0, unit="bytes"),
-        metadata=about("host memory for requests moved off the device (not built yet); 0 is none"),
-    )
-    max_audio_s: float | None = field(
-        default=None,
-        validator=optional(number(0, unit="seconds", above=True)),
-        metadata=about("longest audio taken, in seconds; null is what the model allows"),
-    )
-
-
-@frozen(kw_only=True)
-class ServerConfig:
-    """Where the HTTP server listens."""
-
-    host: str = field(default="127.0.0.1", validator=words, metadata=about("address to listen on"))
-    port: int = field(
-        default=8000, validator=whole(0, 65535, "port"), metadata=about("port; 0 takes a free one")
-    )
 
 
 @frozen(kw_only=True)
 class DebugConfig:
     """Checks that cost time and find bugs."""
 
-    row_check: bool = field(
-        default=False,
-        validator=flag,
-        metadata=about("compare the device's tables with the host's after each step"),
-    )
     conservation: bool = field(
         default=False,
         validator=flag,
@@ -277,7 +242,6 @@ class Config:
         factory=dict, metadata=about("node name to its backends and resources")
     )
     limits: LimitsConfig = field(factory=LimitsConfig)
-    server: ServerConfig = field(factory=ServerConfig)
     debug: DebugConfig = field(factory=DebugConfig)
 
 

@@ -43,7 +43,7 @@ def test_a_minimal_file_gives_every_default(write):
     assert (config.model.name, config.device, config.engine.max_rows) == ("tiny", "auto", 32)
     assert (config.engine.in_flight, config.engine.step_timeout_s) == (1, 60.0)
     assert config.engine.capture_rows == (1, 2, 4, 8, 16, 32)
-    assert config.server.port == 8000
+    assert config.limits.max_new_tokens is None
 
 
 def test_the_configuration_cannot_be_changed(write):
@@ -97,8 +97,8 @@ def test_a_key_like_no_other_is_to_be_removed(errors_of):
         ("engine.step_timeout_s", ".nan", "a finite number", "write a plain number, such as 8"),
         ("engine.step_timeout_s", ".inf", "a finite number", "write a plain number, such as 8"),
         ("engine.step_timeout_s", "true", "a finite number", "write a plain number, such as 8"),
-        ("engine.mixed", "onn", "one of off, on", "write on"),
-        ("engine.mixed", "true", "one of off, on", None),
+        ("engine.resident", "offf", "one of auto, off", "write off"),
+        ("engine.resident", "true", "one of auto, off", None),
         ("engine.capture.require", "yes", "true or false", "write true or false"),
         ("engine.capture.require", "1", "true or false", "write true or false"),
         ("engine.capture.rows", "4", None, "write a list: [4]"),
@@ -109,7 +109,7 @@ def test_a_key_like_no_other_is_to_be_removed(errors_of):
         ("engine.kv_memory", "-1", None, None),
         ("model.revision", "12", "text, or null", 'put it in quotes: "12"'),
         ("model.name", '""', "text that is not empty", None),
-        ("server.port", "70000", "a whole number from 0 to 65535 (port)", None),
+        ("limits.max_new_tokens", "0", None, None),
         ("engine", "fast", "a mapping of settings", None),
         ("nodes", "[]", "a mapping", None),
         ("model.options", "3", "a mapping of settings", None),
@@ -171,15 +171,20 @@ def test_bytes_may_be_written_with_a_unit(write, text, num_bytes):
 
 
 def test_words_like_off_need_no_quotes(write):
-    engine = resolve(write(MODEL + "engine: {mixed: on, resident: off}\n")).config.engine
-    assert (engine.mixed, engine.resident) == ("on", "off")
+    engine = resolve(write(MODEL + "engine: {graphs: off, resident: off}\n")).config.engine
+    assert (engine.graphs, engine.resident) == ("off", "off")
 
 
 def test_a_set_value_is_typed_by_the_schema(write):
-    sets = ["model.revision=12", "engine.capture.rows=[1, 4]", "engine.mixed=on", "model.path=null"]
+    sets = [
+        "model.revision=12",
+        "engine.capture.rows=[1, 4]",
+        "engine.graphs=off",
+        "model.path=null",
+    ]
     config = resolve(write(MODEL), sets).config
     assert (config.model.revision, config.model.path) == ("12", None)
-    assert (config.engine.capture.rows, config.engine.mixed) == ((1, 4), "on")
+    assert (config.engine.capture.rows, config.engine.graphs) == ((1, 4), "off")
 
 
 def test_a_later_set_wins_and_a_set_makes_the_sections_it_names(write):
@@ -210,7 +215,7 @@ def test_every_value_knows_where_it_came_from(write):
     origin = {row.path: (row.value, str(row.origin)) for row in describe(resolved)}
     assert origin["engine.max_rows"] == (6, "file: a.yaml:3")
     assert origin["device"] == ("cpu", "set: --set device")
-    assert origin["server.port"] == (8000, "default")
+    assert origin["debug.conservation"] == (False, "default")
     assert origin["engine.kv_memory"] == (1 << 20, "derived: a quarter of free memory")
     assert origin["engine.capture.rows"] == ([1, 2, 4, 6], "derived: from engine.max_rows")
 
