@@ -13,7 +13,7 @@ class CarryOptions:
     """The tensors of one row: a node's looped inputs."""
 
     tensors: Mapping[str, tuple[tuple[int, ...], Any, float]] = field(factory=dict)
-    """Name → (shape of one item, torch dtype or ``"model"``, value before the first write)."""
+    """Name → (shape of one item, torch dtype or its name, also ``"model"``, first value)."""
 
 
 @frozen(kw_only=True)

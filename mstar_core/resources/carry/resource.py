@@ -54,8 +54,7 @@ class CarryResource(Resource):
         num_rows = env.max_rows + 1
         tensors = {}
         for name, (shape, dtype, fill) in options.tensors.items():
-            kind = env.dtype if dtype == "model" else dtype
-            tensors[name] = env.claim(spec.key, name, (num_rows, *shape), kind).fill_(fill)
+            tensors[name] = env.claim(spec.key, name, (num_rows, *shape), dtype).fill_(fill)
         return cls(
             key=spec.key,
             options=options,

@@ -253,8 +253,8 @@ class SamplerResource(Resource):
 
 
 def _settings(opening: Opening) -> SamplingSettings:
-    given = opening.settings.get("sampler")
-    return given if isinstance(given, SamplingSettings) else SamplingSettings()
+    settings: SamplingSettings = opening.settings.get("sampler") or SamplingSettings()
+    return settings
 
 
 def _reported(chosen: Sampled) -> Sampled:

@@ -21,6 +21,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from mstar_core.errors import ConfigError
+
 Claim = Callable[[str, int, "torch.dtype"], Tensor]
 """``claim(name, length, dtype)``: a zeroed fixed buffer ``[length]`` of the sampler."""
 RuleState = Mapping[str, Tensor]
@@ -83,5 +85,12 @@ class SuppressRule(LogitRule):
 
 
 def _mask(mask_V: Tensor, ids: Sequence[int]) -> Tensor:
+    if beyond := [i for i in ids if not 0 <= i < len(mask_V)]:
+        raise ConfigError(
+            where="suppressed tokens",
+            got=beyond,
+            want=f"token ids from 0 to {len(mask_V) - 1}",
+            fix="correct the list in the model's configuration",
+        )
     mask_V[list(ids)] = True
     return mask_V

@@ -16,7 +16,7 @@ class StateOptions:
 
     num_layers: int = field(validator=whole(1))
     blocks: Mapping[str, tuple[tuple[int, ...], Any]]
-    """Name → (shape of one slot, torch dtype or ``"model"``)."""
+    """Name → (shape of one slot, torch dtype or its name, also ``"model"``)."""
     layout: str = ""
     """The tag of the backend that can read the blocks; empty leaves it to the one that is bound."""
 

@@ -23,12 +23,7 @@ class SlotPool:
         """A slot per admitted request, and the null slot."""
         num_slots = env.max_rows + 1
         blocks = {
-            name: env.claim(
-                key,
-                name,
-                (options.num_layers, num_slots, *shape),
-                env.dtype if dtype == "model" else dtype,
-            )
+            name: env.claim(key, name, (options.num_layers, num_slots, *shape), dtype)
             for name, (shape, dtype) in options.blocks.items()
         }
         return cls(blocks=blocks, num_slots=num_slots)

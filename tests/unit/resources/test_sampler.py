@@ -336,6 +336,11 @@ def test_a_thousand_seeds_draw_what_the_logits_say():
     assert ((counts - want) ** 2 / want).sum() < 16.3  # 3 degrees of freedom, p = 0.001
 
 
+def test_a_suppressed_id_outside_the_vocabulary_is_named():
+    with pytest.raises(ConfigError, match="suppressed tokens"):
+        build(rules=(SuppressRule([3, V]),))
+
+
 def test_a_sampler_without_carry_is_refused():
     with pytest.raises(ConfigError, match=r"depends_on\.carry"):
         World().build(SamplerResource, "sampler", {"vocab_size": 4})
