@@ -15,7 +15,8 @@ from mstar_core.engine.device import CpuDevice
 from mstar_core.engine.device_memory import pick_device
 from mstar_core.engine.opening import load_wiring
 from mstar_core.engine.report import BucketReport, WarmupReport
-from mstar_core.engine.warmup import Warmup, claim_staging
+from mstar_core.engine.sizing import claim_staging
+from mstar_core.engine.warmup import Warmup
 from mstar_core.engine.wire import Wired, wire
 from mstar_core.model.checkpoint import open_checkpoint
 from mstar_core.model.weights import plan_weights

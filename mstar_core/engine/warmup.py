@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
 import torch
 from attrs import define, field, frozen
 
-from mstar_core.dtypes import torch_dtype_named
 from mstar_core.engine.capture import (
     CapturedBuckets,
     capture_all,
-    padding_step,
     require_all,
     wanted_buckets,
 )
@@ -32,7 +29,8 @@ from mstar_core.engine.lifecycle import Lifecycle
 from mstar_core.engine.memory import bytes_by_owner
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.report import BucketReport, NodeReport, WarmupReport
-from mstar_core.engine.staging import ALIGN_BYTES, ReadBack, Staging
+from mstar_core.engine.sizing import claim_staging
+from mstar_core.engine.staging import ReadBack, Staging
 from mstar_core.engine.weights import fill_weights
 from mstar_core.engine.wire import Wired
 from mstar_core.errors import ConfigError, Refusal, Words
@@ -42,7 +40,7 @@ from mstar_core.plugins import (
     collect_resident_walks,
 )
 from mstar_core.sched import ReserveWhole, Scheduler
-from mstar_core.step import Bucket, Lease
+from mstar_core.step import Bucket
 
 log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
@@ -169,7 +167,6 @@ def warm_up(
 ) -> tuple[EngineCore, WarmupReport]:
     """Fill, capture, seal and check a wired engine. Raises ConfigError or CheckpointError."""
     warmup = Warmup(wired=wired, progress=progress)
-    config = wired.resolved.config.engine
     with warmup.phase("plan"):
         warmup.review()
         residents = warmup.ask_nodes()
@@ -182,6 +179,21 @@ def warm_up(
     device.synchronize()  # pools and weights were filled on another stream
     wired.buffers.seal()
     warmup.describe_nodes(residents, buckets)
+    core = _core(wired, device, staging, read_back, buckets)
+    core.check_conserved()
+    wired.wiring.seal()
+    return core, warmup.report
+
+
+def _core(
+    wired: Wired,
+    device: Device,
+    staging: Staging,
+    read_back: ReadBack,
+    buckets: CapturedBuckets,
+) -> EngineCore:
+    """The core over what was built."""
+    config = wired.resolved.config.engine
     lifecycle = Lifecycle(
         nodes=wired.nodes,
         device=device,
@@ -200,10 +212,10 @@ def warm_up(
         waiting_items=lambda edge, handle: rings[edge].waiting(handle),
         edge_room=lambda edge, handle: rings[edge].room(handle),
     )
-    core = EngineCore(
+    return EngineCore(
         nodes=wired.nodes,
         walks=wired.walks,
-        graph=wired.graph,
+        graph=wired.model.graph(),
         rings=rings,
         lifecycle=lifecycle,
         scheduler=scheduler,
@@ -213,57 +225,3 @@ def warm_up(
         in_flight=config.in_flight,
         max_context=wired.max_context,
     )
-    core.check_conserved()
-    wired.wiring.seal()
-    return core, warmup.report
-
-
-def claim_staging(wired: Wired, device: Device) -> tuple[Staging, ReadBack]:
-    """The rings that steps travel in, sized from the largest step that can be declared."""
-    config = wired.resolved.config.engine
-    depth = config.in_flight + 1
-    sent = max(_largest_step(node, wired) for node in wired.nodes.values())
-    read = max(_largest_read(node, wired) for node in wired.nodes.values())
-    return Staging(device, wired.buffers, depth, sent), ReadBack(device, depth, read)
-
-
-def _largest_step(node: NodeRuntime, wired: Wired) -> int:
-    """Bytes of the largest step: a padding-only plan at the eager step's bounds."""
-    config, most = wired.resolved.config.engine, 0
-    bits = (
-        max(v for r in node.resources.values() for v in (*r.variants(), r.all_variants()))
-        if node.resources
-        else 0
-    )
-    for walk in node.walks.values():
-        items = walk.max_items or config.token_budget
-        if walk.is_decode:
-            items = config.max_rows
-        spans = node.submodule.declare_step(walk.name, np.asarray([items], np.int64)) or {}
-        tokens = max([items, *(int(s[0]) for s in spans.values())])
-        bucket = Bucket(
-            walk=walk.name, rows=config.max_rows + 1, tokens=tokens, kind="prefill", variant=bits
-        )
-        step = padding_step(node, walk, bucket)
-        plans = node.plan(step, Lease(bucket=bucket))
-        arrays = node.arrays(
-            step,
-            (),
-            plans,
-            Bucket(walk=walk.name, rows=bucket.rows, tokens=items, kind="prefill", variant=bits),
-        )
-        most = max(most, sum(a.nbytes + ALIGN_BYTES for a in arrays.values()))
-    return most
-
-
-def _largest_read(node: NodeRuntime, wired: Wired) -> int:
-    rows = wired.resolved.config.engine.max_rows + 1
-    most = 0
-    for walk in node.walks.values():
-        size = 0
-        for output in walk.outputs:
-            if output.read:
-                width = torch_dtype_named(output.dtype, wired.dtype).itemsize
-                size += rows * int(np.prod(output.shape, dtype=np.int64)) * width + ALIGN_BYTES
-        most = max(most, size)
-    return most + ALIGN_BYTES

@@ -10,7 +10,7 @@ CALLERS = {
     # A capture fixes its shapes with a plan of padding rows alone: nothing is taken.
     "mstar_core/engine/capture.py": ("plan",),
     # The staging block is sized by a plan of padding rows alone.
-    "mstar_core/engine/warmup.py": ("plan",),
+    "mstar_core/engine/sizing.py": ("plan",),
 }
 """Module → the verbs it may call on a resource or a node."""
 OWN = ("mstar_core/resources/", "mstar_core/testing/")

@@ -12,7 +12,7 @@ import torch
 from mstar_qwen35.model import Qwen35
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.engine.wire import in_order, with_carry
+from mstar_core.engine.specs import in_order, with_carry
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import NodeEnv
 from mstar_core.model.checkpoint import open_checkpoint
