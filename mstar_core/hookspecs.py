@@ -60,7 +60,7 @@ def asked_by(rule: Rule) -> Callable[[Spec], Spec]:
 
 
 class Hooks(Protocol):
-    """All hooks of the core, in the order in which an engine asks them."""
+    """All hooks of the core."""
 
     @asked_by("one_owner")
     def provide_models(self, registry: ModelRegistry) -> None:
@@ -116,7 +116,7 @@ class Hooks(Protocol):
     def combined_splits(self, node: str) -> Iterable[CombinedSplit] | None:
         """Say which combined walks of a node run as two kernels.
 
-        Asked: while loading, before buffers are sized.
+        Asked: at warmup, once per node, before weights are loaded.
         Do: return ``CombinedSplit`` values: the combined walk, its decode and prefill walks, rows.
         Rule: all_agree about each combined walk; a split that misses a walk of several tokens a
             row is refused.
