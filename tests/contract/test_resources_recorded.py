@@ -37,7 +37,7 @@ def build() -> World:
 
 def weights():
     torch.manual_seed(0)
-    return torch.randn(V, 16), torch.randn(8, V) * 3
+    return torch.randn(V, 16), torch.randn(8, V)
 
 
 def forward(world, plans, table_VH, head_HV):
@@ -107,7 +107,7 @@ def test_a_replayed_decode_step_equals_the_eager_one(variant):
         return {name: value[:n].tolist() for name, value in graph.outputs.items()}
 
     want, got = generate(eager_world, eager, variant), generate(world, replay, variant)
-    assert len({i for step in want for i in step["ids"]}) > 2
+    assert len({i for step in want for i in step["ids"]}) > (4 if variant else 1)
     assert [step["ids"] for step in got] == [step["ids"] for step in want]
     for mine, theirs in zip(got, want, strict=True):
         assert mine["logprob"] == pytest.approx(theirs["logprob"], abs=1e-5)
