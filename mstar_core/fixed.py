@@ -53,6 +53,10 @@ class FixedBuffers:
         """No claim is taken from here on."""
         self._sealed = True
 
+    def of(self, owner: str) -> dict[str, Tensor]:
+        """The buffers of ``owner``, by name."""
+        return {name: b for (whose, name), b in self._buffers.items() if whose == owner}
+
     def storages(self, without: str | None = None) -> frozenset[int]:
         """The storage addresses that a graph may read or write; ``without`` leaves an owner out."""
         return frozenset(

@@ -12,7 +12,7 @@ from mstar_core.engine.events import FinishEvent, Result, TokenEvent
 from mstar_core.engine.opening import open_graphs
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
-from mstar_core.engine.wire import wire
+from mstar_core.engine.wire import Wired, wire
 from mstar_core.model.front import Request
 from mstar_core.plugins.wiring import Wiring
 
@@ -27,6 +27,14 @@ def open_model(
     ``folder`` receives an empty ``config.json`` and the configuration; ``sets`` are ``key=value``
     texts as ``--set`` takes them. No plugin is loaded.
     """
+    core, _, report = open_wired(ref, folder, sets, lag, device)
+    return core, report
+
+
+def open_wired(
+    ref: str, folder: Path, sets: Sequence[str] = (), lag: Lag | None = None, device: str = "cpu"
+) -> tuple[EngineCore, Wired, WarmupReport]:
+    """Like :func:`open_model`, with what the core was built from."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text("{}")
     file = folder / "engine.yaml"
@@ -36,7 +44,8 @@ def open_model(
     where = open_device(device, lag)
     wired = wire(resolve(file, sets), wiring, where.torch_device, target=device)
     graphs = open_graphs(wired.resolved.config.engine.graphs, where, wired)
-    return warm_up(wired, where, graphs, lambda phase, done, total: None)
+    core, report = warm_up(wired, where, graphs, lambda phase, done, total: None)
+    return core, wired, report
 
 
 def open_ledger(

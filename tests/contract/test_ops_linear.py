@@ -1,8 +1,8 @@
 """The torch backend of ``linear`` against the contract's cases."""
 
 from mstar_core.ops.linear.torch_backend import BACKEND
-from mstar_core.testing.ops import LinearConformance
+from mstar_core.testing import LinearContract
 
 
-class TestTorchLinear(LinearConformance):
+class TestTorchLinear(LinearContract):
     backend = BACKEND

@@ -2,7 +2,7 @@
 
 from mstar_core.ops.paged_attention import PagedAttention, reference
 from mstar_core.ops.paged_attention.torch_backend import BACKEND, TorchPagedAttention
-from mstar_core.testing.ops import PagedAttentionConformance
+from mstar_core.testing import PagedAttentionContract
 
 
 class Definition(TorchPagedAttention):
@@ -12,9 +12,9 @@ class Definition(TorchPagedAttention):
         return PagedAttention(step=reference.step, attend=reference.attend, write=reference.write)
 
 
-class TestTorchPagedAttention(PagedAttentionConformance):
+class TestTorchPagedAttention(PagedAttentionContract):
     backend = BACKEND
 
 
-class TestPagedAttentionByDefinition(PagedAttentionConformance):
+class TestPagedAttentionByDefinition(PagedAttentionContract):
     backend = Definition()

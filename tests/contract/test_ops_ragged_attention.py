@@ -2,7 +2,7 @@
 
 from mstar_core.ops.ragged_attention import RaggedAttention, reference
 from mstar_core.ops.ragged_attention.torch_backend import BACKEND, TorchRaggedAttention
-from mstar_core.testing.ops import RaggedAttentionConformance
+from mstar_core.testing import RaggedAttentionContract
 
 
 class Definition(TorchRaggedAttention):
@@ -12,9 +12,9 @@ class Definition(TorchRaggedAttention):
         return RaggedAttention(attend=reference.attend)
 
 
-class TestTorchRaggedAttention(RaggedAttentionConformance):
+class TestTorchRaggedAttention(RaggedAttentionContract):
     backend = BACKEND
 
 
-class TestRaggedAttentionByDefinition(RaggedAttentionConformance):
+class TestRaggedAttentionByDefinition(RaggedAttentionContract):
     backend = Definition()

@@ -1,8 +1,8 @@
 """The torch backend of ``sampling`` against the contract's cases."""
 
 from mstar_core.ops.sampling.torch_backend import BACKEND
-from mstar_core.testing.ops import SamplingConformance
+from mstar_core.testing import SamplingContract
 
 
-class TestTorchSampling(SamplingConformance):
+class TestTorchSampling(SamplingContract):
     backend = BACKEND
