@@ -199,6 +199,7 @@ class EngineCore:
         return None
 
     def _launch(self) -> bool:
+        """Whether a step was launched, or its requests failed."""
         choice = self.scheduler.next(self._running)
         if choice is None:
             return False
@@ -207,15 +208,17 @@ class EngineCore:
             entry = self.lifecycle.launch(step, rows)
         except DeviceFault:
             raise
-        except Exception as error:  # a bug while preparing: its requests fail, the others go on
+        except Exception as error:  # nothing was launched: its requests fail, the others go on
             log.exception("a step of walk %s could not be prepared", step.walk)
             for row in rows:
                 self._fail(row.state, error)
-            return False
+            return True
         if isinstance(entry, Shortage):
             log.debug("step refused: %s", entry)
             return False
         self.scheduler.launched(rows, entry.number)
+        for row in rows:
+            row.state.failing |= entry.error is not None
         self._flight.append(entry)
         return True
 

@@ -62,8 +62,15 @@ def _check_input(request: Request, given: Input) -> int:
             want=f"{given.dtype} [items{''.join(f', {n}' for n in given.shape)}]",
             fix="give the array, or build the request with the model's front",
         )
-    array = np.asarray(array)
-    if array.ndim == 0 or array.shape[1:] != given.shape or array.dtype.kind not in "iuf":
+    if not isinstance(array, np.ndarray):
+        raise RequestError(
+            where=f"arrays.{given.name}",
+            got=Words(f"a {type(array).__name__}"),
+            want=f"a numpy array, {given.dtype} [items{''.join(f', {n}' for n in given.shape)}]",
+            fix="make it an array with numpy.asarray",
+        )
+    kinds = "iu" if given.dtype.lstrip("u").startswith("int") else "iuf"
+    if array.ndim == 0 or array.shape[1:] != given.shape or array.dtype.kind not in kinds:
         raise RequestError(
             where=f"arrays.{given.name}",
             got=Words(f"{array.dtype} {list(array.shape)}"),
@@ -78,7 +85,7 @@ def _check_input(request: Request, given: Input) -> int:
             fix="give a prompt that is not empty",
         )
     if given.below is not None:
-        bad = array[(array < 0) | (array >= given.below) | (array != np.floor(array))]
+        bad = array[(array < 0) | (array >= given.below)]
         if len(bad):
             raise RequestError(
                 where=f"arrays.{given.name}",

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -45,6 +45,8 @@ class Engine:
         self._front: Front | None = None
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: dict[str, Listener] = {}
+        self._door = threading.Lock()
+        """Held while a request is let in or taken off, and while the door is closed."""
         self._fault: Exception | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._drive, name="mstar-engine", daemon=True)
@@ -84,13 +86,14 @@ class Engine:
         A request that is refused at the door, or fails, has ``finish_reason`` ``error`` and says
         why; the others go on. If the caller is interrupted its requests are aborted.
         """
-        given = list(requests)
-        streams = [self._listen(request) for request in given]
+        streams: list[_Stream] = []
         try:
-            return [_gather(r.id, stream) for r, stream in zip(given, streams, strict=True)]
+            for request in requests:
+                streams.append(self._listen(request))  # noqa: PERF401  what was let in is aborted
+            return [_gather(stream.request_id, stream) for stream in streams]
         except BaseException:
-            for request in given:
-                self.abort(request.id)
+            for stream in streams:
+                self._leave(stream.request_id, stream.listener)
             raise
 
     def stream(self, request: Request) -> Iterator[EngineEvent]:
@@ -101,15 +104,10 @@ class Engine:
         events = self._listen(request)
         try:
             for event in events:
-                if (
-                    isinstance(event, FinishEvent)
-                    and event.error is not None
-                    and event.generated == 0
-                ):
-                    raise _as_error(event)
+                _raise_where_refused(event)
                 yield event
         finally:
-            self.abort(request.id)
+            self._leave(request.id, events.listener)
 
     async def astream(self, request: Request) -> AsyncIterator[EngineEvent]:
         """Like :meth:`stream`, for asyncio."""
@@ -122,17 +120,12 @@ class Engine:
         try:
             while True:
                 event = await arrived.get()
-                if (
-                    isinstance(event, FinishEvent)
-                    and event.error is not None
-                    and event.generated == 0
-                ):
-                    raise _as_error(event)
+                _raise_where_refused(event)
                 yield event
                 if isinstance(event, FinishEvent):
                     return
         finally:
-            self.abort(request.id)
+            self._leave(request.id, listen)
 
     def stop(self, request_id: str, accepted: int) -> None:
         """End a request after ``accepted`` tokens (a stop string was found there)."""
@@ -148,10 +141,11 @@ class Engine:
 
     def close(self) -> None:
         """Abort what runs, stop the thread, tell plugins, free all memory. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self._inbox.put(None)
+        with self._door:
+            if self._closed:
+                return
+            self._closed = True
+            self._inbox.put(None)
         self._thread.join()
         self._wired.wiring.unseal_for_stop()
         self._wired.wiring.ask("stopping", reason="closed")
@@ -169,40 +163,43 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _listen(self, request: Request) -> Iterator[EngineEvent]:
-        arrived: queue.SimpleQueue[EngineEvent] = queue.SimpleQueue()
-        self._submit(request, arrived.put)
-
-        def events() -> Iterator[EngineEvent]:
-            while True:
-                event = arrived.get()
-                yield event
-                if isinstance(event, FinishEvent):
-                    return
-
-        return events()
+    def _listen(self, request: Request) -> _Stream:
+        stream = _Stream(request.id)
+        self._submit(request, stream.listener)
+        return stream
 
     def _submit(self, request: Request, listener: Listener) -> None:
-        if self._closed or self._fault is not None:
-            raise RequestError(
-                where="engine",
-                got=Words("closed" if self._closed else f"a fault: {self._fault}"),
-                want="a running engine",
-                fix="open the engine again",
-            )
-
-        def arrive() -> None:
+        with self._door:
+            if self._closed or self._fault is not None:
+                raise RequestError(
+                    where="engine",
+                    got=Words("closed" if self._closed else f"a fault: {self._fault}"),
+                    want="a running engine",
+                    fix="open the engine again",
+                )
             if request.id in self._listeners:
-                listener(_refused(request, _taken(request)))
+                listener(_refused(request.id, _taken(request).facts()))
                 return
-            try:
-                self._core.submit(request)
-            except RequestError as error:
-                listener(_refused(request, error))
-            else:
-                self._listeners[request.id] = listener
+            self._listeners[request.id] = listener
+            self._inbox.put(lambda: self._arrive(request))
 
-        self._inbox.put(arrive)
+    def _arrive(self, request: Request) -> None:
+        try:
+            self._core.submit(request)
+        except RequestError as error:
+            self._send(_refused(request.id, error.facts()))
+        except Exception as error:  # a bug while checking one request fails that request
+            log.exception("request %s could not be checked", request.id)
+            self._send(_refused(request.id, _bug(f"request {request.id}", error)))
+
+    def _leave(self, request_id: str, listener: Listener) -> None:
+        """The consumer is gone: end its request, and no other that has the same id by now."""
+
+        def leave() -> None:
+            if self._listeners.get(request_id) is listener:
+                self._core.abort(request_id)
+
+        self._inbox.put(leave)
 
     def _drive(self) -> None:
         """The engine's thread: sleeps only while there is nothing to do."""
@@ -236,21 +233,45 @@ class Engine:
 
     def _deliver(self) -> None:
         for event in self._core.drain():
+            self._send(event)
+
+    def _send(self, event: EngineEvent) -> None:
+        with self._door:
             listener = self._listeners.get(event.request)
-            if listener is None:
-                continue
             if isinstance(event, FinishEvent):
-                del self._listeners[event.request]
+                self._listeners.pop(event.request, None)
+        if listener is None:
+            return
+        try:
             listener(event)
+        except RuntimeError:  # the consumer's event loop was closed: nobody is left to read
+            self._core.abort(event.request)
 
     def _end(self, error: Exception) -> None:
-        self._fault = error
-        for request_id, listener in list(self._listeners.items()):
-            listener(_ended(request_id, error))
-        self._listeners.clear()
+        with self._door:
+            self._fault = error
+            waiting = list(self._listeners)
+        for request_id in waiting:
+            self._send(_refused(request_id, _bug("engine", error)))
 
 
-def _gather(request_id: str, events: Iterator[EngineEvent]) -> Result:
+class _Stream:
+    """The events of one request, to their end; its ``listener`` is called by the engine."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self._arrived: queue.SimpleQueue[EngineEvent] = queue.SimpleQueue()
+        self.listener: Listener = self._arrived.put
+
+    def __iter__(self) -> Iterator[EngineEvent]:
+        while True:
+            event = self._arrived.get()
+            yield event
+            if isinstance(event, FinishEvent):
+                return
+
+
+def _gather(request_id: str, events: Iterable[EngineEvent]) -> Result:
     ids: list[int] = []
     logprobs: list[float] = []
     top: list[tuple[tuple[int, float], ...]] = []
@@ -274,10 +295,12 @@ def _gather(request_id: str, events: Iterator[EngineEvent]) -> Result:
     )
 
 
-def _refused(request: Request, error: RequestError) -> FinishEvent:
-    return FinishEvent(
-        request=request.id, reason="error", prompt_items=0, generated=0, error=error.facts()
-    )
+def _refused(request_id: str, facts: Mapping[str, str]) -> FinishEvent:
+    return FinishEvent(request=request_id, reason="error", prompt_items=0, generated=0, error=facts)
+
+
+def _bug(where: str, error: Exception) -> dict[str, str]:
+    return {"where": where, "got": str(error), "want": "", "fix": "see the log"}
 
 
 def _taken(request: Request) -> RequestError:
@@ -286,13 +309,9 @@ def _taken(request: Request) -> RequestError:
     )
 
 
-def _ended(request_id: str, error: Exception) -> FinishEvent:
-    facts = {"where": "engine", "got": str(error), "want": "", "fix": "see the log"}
-    return FinishEvent(request=request_id, reason="error", prompt_items=0, generated=0, error=facts)
-
-
-def _as_error(event: FinishEvent) -> RequestError:
-    facts = event.error or {}
-    return RequestError(
-        where=facts["where"], got=Words(facts["got"]), want=facts["want"], fix=facts["fix"]
-    )
+def _raise_where_refused(event: EngineEvent) -> None:
+    if isinstance(event, FinishEvent) and event.error is not None and not event.generated:
+        facts = event.error
+        raise RequestError(
+            where=facts["where"], got=Words(facts["got"]), want=facts["want"], fix=facts["fix"]
+        )

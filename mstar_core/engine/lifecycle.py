@@ -6,8 +6,8 @@
              → replay, or eager forward → commit → event                               (entry N)
     retire   wait for the event → read → free what entry N fenced                      (in order)
 
-A refused launch has touched nothing. A launch that raises after ``take`` is a bug or a device
-fault: its requests fail and are closed, which gives everything back.
+A refused launch has touched nothing. A step that was begun is an entry, also where it raises: it is
+retired in its turn, so that what it named stays fenced, and raises then.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from mstar_core.engine.capture import CapturedBuckets
 from mstar_core.engine.device import Device, Event
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.staging import Landing, ReadBack, Staging
+from mstar_core.errors import DeviceFault
 from mstar_core.resources.fence import Fences
 from mstar_core.sched.scheduler import Row
-from mstar_core.step import Lease, Outcome, Shortage, Step
+from mstar_core.step import Lease, Outcome, Plan, Shortage, Step
 
 
 @frozen(kw_only=True, eq=False)
@@ -35,6 +36,8 @@ class Entry:
     rows: Sequence[Row]
     event: Event
     landing: Landing
+    error: Exception | None
+    """What was raised while the step was planned or launched."""
 
 
 @define(kw_only=True, eq=False)
@@ -79,8 +82,8 @@ class Lifecycle:
         step.lease = None if bucket is None else Lease(bucket=bucket)
         step.number = self._next
         self._next += 1
-        landing = self._start(node, step, rows)
-        node.commit(step)
+        landing = self.read_back.lend()
+        error = self._start(node, step, rows, landing)
         self._count(step)
         return Entry(
             number=step.number,
@@ -88,31 +91,53 @@ class Lifecycle:
             rows=rows,
             event=self.device.record(),
             landing=landing,
+            error=error,
         )
 
     def retire(self, entry: Entry) -> Outcome:
         """Wait for the oldest entry, free what it fenced, and give what it read.
 
-        Raises what its forward raised, or DeviceFault; the entry is retired all the same.
+        Raises what its launch or forward raised, or DeviceFault; it is retired all the same.
         """
         try:
             entry.event.wait(self.timeout_s)
+            if entry.error is not None:
+                raise entry.error
             return Outcome(number=entry.number, arrays=entry.landing.arrays())
         finally:
             self.fences.retire(entry.number)
 
-    def _start(self, node: NodeRuntime, step: Step, rows: Sequence[Row]) -> Landing:
-        plans = node.plan(step, step.lease)
-        walk, landing = node.walks[step.walk], self.read_back.lend()
+    def _start(
+        self, node: NodeRuntime, step: Step, rows: Sequence[Row], landing: Landing
+    ) -> Exception | None:
+        """Plan, stage, launch and commit. What is raised belongs to the entry."""
+        try:
+            plans = node.plan(step, step.lease)
+            self._send(node, step, rows, plans, landing)
+            node.commit(step)
+        except DeviceFault:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    def _send(
+        self,
+        node: NodeRuntime,
+        step: Step,
+        rows: Sequence[Row],
+        plans: Mapping[str, Plan],
+        landing: Landing,
+    ) -> None:
+        walk = node.walks[step.walk]
         if step.lease is None:
             tensors = self.staging.stage(node.arrays(step, rows, plans, None))
             self.device.run(lambda: landing.copy_out(node.run(walk, plans, tensors)))
-            return landing
+            return
         captured = self.buckets.of(step.lease.bucket)
         captured.check_bounds(plans)
         self.staging.stage(node.arrays(step, rows, plans, step.lease.bucket), captured.block)
         self.device.run(lambda: captured.replay(landing))
-        return landing
 
     def _count(self, step: Step) -> None:
         counts = self.counts

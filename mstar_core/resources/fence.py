@@ -21,6 +21,11 @@ class Fences:
         for pool in self._pools:
             pool.thaw(number)
 
+    @property
+    def num_cooling(self) -> int:
+        """Places of all pools that wait for an entry to be retired."""
+        return sum(pool.num_cooling for pool in self._pools)
+
     def watch(self, pool: IdPool) -> None:
         """Tell ``pool`` of every retirement."""
         self._pools.append(pool)

@@ -70,6 +70,8 @@ class RequestState:
     """The last entry that names the request: its fence."""
     tokens: list[int] = field(factory=list)
     """Tokens accepted so far."""
+    failing: bool = False
+    """A step of it could not be launched: nothing more is, and that step's reading ends it."""
     over: bool = False
 
     @property

@@ -48,6 +48,8 @@ class Scheduler:
         """The next step and its rows, or None when nothing can be launched."""
         ready: dict[str, list[Row]] = {}
         for state in running:
+            if state.failing:
+                continue
             for track in state.tracks:
                 row = self._ready(state, track)
                 if row is not None and track.walk is not None:

@@ -1,0 +1,144 @@
+"""Random schedules, as data: an engine's settings, who arrives when, and what becomes of them."""
+
+from __future__ import annotations
+
+import random
+
+from attrs import field, frozen
+
+from mstar_core.engine.device import Lag
+
+
+@frozen(kw_only=True)
+class Limits:
+    """How large drawn requests may be."""
+
+    prompt: int = 60
+    new: int = 40
+    requests: int = 12
+
+
+@frozen(kw_only=True)
+class Setup:
+    """The engine's settings: schedules with equal setups may share an engine."""
+
+    max_rows: int
+    token_budget: int
+    min_chunk: int
+    in_flight: int
+    graphs: str
+    capture_rows: tuple[int, ...]
+    capture_tokens: tuple[int, ...]
+    page_tokens: int
+    num_pages: int | None
+    lag: Lag | None
+
+    def sets(self, pool: str, max_context: int = 128) -> tuple[str, ...]:
+        """``--set`` texts; ``pool`` is the KV resource's path, as ``nodes.ledger.resources.kv``."""
+        pages = "null" if self.num_pages is None else self.num_pages
+        return (
+            f"engine.max_rows={self.max_rows}",
+            f"engine.token_budget={self.token_budget}",
+            f"engine.min_chunk={self.min_chunk}",
+            f"engine.in_flight={self.in_flight}",
+            f"engine.graphs={self.graphs}",
+            f"engine.max_context={max_context}",
+            f"engine.capture.rows={list(self.capture_rows)}",
+            f"engine.capture.tokens={list(self.capture_tokens)}",
+            f"{pool}.page_tokens={self.page_tokens}",
+            f"{pool}.num_pages={pages}",
+        )
+
+
+@frozen(kw_only=True)
+class Planned:
+    """One request of a schedule."""
+
+    number: int
+    """Within its engine's life; also the ledger's salt."""
+    turn: int
+    """The turn before which it arrives."""
+    prompt: int
+    """Tokens."""
+    new: int
+    """``max_new_tokens``."""
+    stop_token: int | None = None
+    """The stop id is what it samples as this token (from 0)."""
+    ignore_stop: bool = False
+    gated: bool = False
+    abort_after: int | None = None
+    """Turns from its arrival to its abort."""
+    stop_after: int | None = None
+    """Tokens after which a reader finds that it should have stopped."""
+    stop_late: int = 0
+    """Turns that the reader takes to say so."""
+
+
+@frozen(kw_only=True)
+class Schedule:
+    """What one run does."""
+
+    seed: int
+    setup: Setup
+    requests: tuple[Planned, ...] = field()
+
+    @property
+    def num_items(self) -> int:
+        """Items that it can launch at most."""
+        return sum(planned.prompt + planned.new for planned in self.requests)
+
+
+def draw_setup(seed: int, limits: Limits) -> Setup:
+    """A setup in which the largest request of ``limits`` fits."""
+    rng = random.Random(f"setup {seed}")
+    max_rows = rng.choice((1, 2, 3, 4, 8))
+    budget = rng.choice((8, 13, 16, 32, 64))
+    page_tokens = rng.choice((8, 16, 32))
+    pages = -(-(limits.prompt + limits.new) // page_tokens)
+    rows = {rng.randint(1, max_rows), rng.choice((1, max_rows))}
+    return Setup(
+        max_rows=max_rows,
+        token_budget=budget,
+        min_chunk=rng.choice((1, 3, 8, budget)) if budget > 8 else rng.choice((1, 5, 8)),
+        in_flight=rng.randrange(4),
+        graphs=rng.choice(("off", "recorder")),
+        capture_rows=tuple(sorted(rows)),
+        capture_tokens=tuple(sorted({rng.choice((4, 8, 16)), rng.choice((8, budget))})),
+        page_tokens=page_tokens,
+        num_pages=rng.choice((None, pages, pages + rng.randint(1, 2 * pages))),
+        lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
+    )
+
+
+def draw_schedule(seed: int, setup: Setup, limits: Limits) -> Schedule:
+    """The schedule of ``seed``: bursts and trickles, short and long, some cut short."""
+    rng = random.Random(f"schedule {seed}")
+    most = rng.randint(1, limits.requests)
+    spread = rng.choice((0, 1, 4, 12))
+    longest = rng.choice((4, limits.prompt)), rng.choice((3, limits.new))
+    turn, requests = 0, []
+    for number in range(1, most + 1):
+        turn += rng.randint(0, spread)
+        requests.append(_draw_request(rng, number, turn, longest))
+    return Schedule(seed=seed, setup=setup, requests=tuple(requests))
+
+
+def _draw_request(rng: random.Random, number: int, turn: int, longest: tuple[int, int]) -> Planned:
+    new = rng.randint(1, longest[1])
+
+    def sometimes(chance: float, low: int, high: int) -> int | None:
+        value = rng.randint(low, high)
+        return value if rng.random() < chance else None
+
+    return Planned(
+        number=number,
+        turn=turn,
+        prompt=rng.randint(1, longest[0]),
+        new=new,
+        stop_token=sometimes(0.4, 0, new - 1),
+        ignore_stop=rng.random() < 0.1,
+        gated=rng.random() < 0.2,
+        abort_after=sometimes(0.15, 0, 40),
+        stop_after=sometimes(0.25, 0, new),
+        stop_late=rng.randint(0, 5),
+    )
