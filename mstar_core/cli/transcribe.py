@@ -12,7 +12,8 @@ from typing import Any
 from attrs import frozen
 
 from mstar_core.audio import read_audio
-from mstar_core.cli.common import add_config_arguments
+from mstar_core.cli.common import add_config_arguments, resolve_arguments
+from mstar_core.cli.progress import progress_bar
 from mstar_core.errors import ConfigError, MstarError, RequestError, UsageError, Words
 from mstar_core.model.front import Front, Request
 
@@ -64,10 +65,11 @@ def run(args: argparse.Namespace) -> int:
     Example:  mstar-core transcribe speech.yaml speech.wav --format json
     """
     style = _format("json" if args.json else args.format)
+    resolved, _ = resolve_arguments(args)
     from mstar_core.engine import Engine
 
     wishes = {"language": args.language, "task": args.task}
-    with Engine.open(args.config, args.sets, offline=args.offline) as engine:
+    with Engine.open(resolved, offline=args.offline, progress=progress_bar()) as engine:
         _check_front(engine.front, args.config)
         heard = transcribe(engine, args.files, {k: v for k, v in wishes.items() if v is not None})
     for one in heard:

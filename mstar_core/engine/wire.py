@@ -69,8 +69,7 @@ def wire(
     model, folder = open_model(resolved, wiring, offline)
     check_graph(model.nodes(), model.edges(), model.graph())
     _known_nodes(config.nodes, model.nodes())
-    dtype = torch_dtype_named(config.model.dtype, model.default_dtype())
-    detail = "the model's own" if config.model.dtype == "auto" else "model.dtype"
+    dtype, detail = _dtype(config.model.dtype, model, target)
     resolved.derive("model.dtype", str(dtype).removeprefix("torch."), detail)
     max_context = min(config.engine.max_context or model.max_context, model.max_context)
     detail = "the shorter of the model's and the configured"
@@ -158,6 +157,14 @@ def _build_nodes(wired: Wired, target: str) -> None:
             rings=wired.rings,
             dtype=wired.dtype,
         )
+
+
+def _dtype(configured: str, model: Model, target: str) -> tuple[torch.dtype, str]:
+    """The compute dtype, and how it came about."""
+    if configured == "auto" and target == "cpu":
+        return torch.float32, "auto on a CPU"
+    detail = "the model's own" if configured == "auto" else "model.dtype"
+    return torch_dtype_named(configured, model.default_dtype()), detail
 
 
 def _path(resolved: Resolved) -> str:
