@@ -37,7 +37,7 @@ def build() -> World:
 
 def weights():
     torch.manual_seed(0)
-    return torch.randn(V, 16), torch.randn(8, V)
+    return torch.randn(V, 16), torch.randn(8, V) * 0.3
 
 
 def forward(world, plans, table_VH, head_HV):
