@@ -3,7 +3,7 @@
 import pytest
 
 from mstar_core.testing import ModelContract
-from mstar_core.testing.contracts.model import Opened
+from mstar_core.testing.contracts.opened import Opened
 from mstar_core.testing.cores import LEDGER, open_wired
 from mstar_core.testing.ledger import continuation, ledger_request
 

@@ -18,35 +18,18 @@ from typing import ClassVar
 
 import pytest
 import torch
-from attrs import frozen
 
-from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import CpuDevice, Lag
 from mstar_core.engine.opening import load_wiring, open_core, resolve_config
-from mstar_core.engine.report import WarmupReport
-from mstar_core.engine.wire import Wired, wire
+from mstar_core.engine.wire import wire
 from mstar_core.model.checkpoint import open_checkpoint
 from mstar_core.model.front import Front, Request
 from mstar_core.model.weights import plan_weights
-from mstar_core.testing.cores import results, run_all
+from mstar_core.testing.contracts.opened import Opened, finished, tokens
 
 EAGER = "engine.graphs=off"
 RECORDED = ("engine.graphs=recorder", "engine.capture.rows=[1, 4]")
 every_way = pytest.mark.parametrize("way", [(EAGER,), RECORDED], ids=["eager", "recorded"])
-
-
-@frozen(kw_only=True, eq=False)
-class Opened:
-    """A warmed engine without a thread, and what it was built from."""
-
-    core: EngineCore
-    wired: Wired
-    report: WarmupReport
-
-    @property
-    def front(self) -> Front:
-        """The model's front."""
-        return self.wired.model.front()
 
 
 @pytest.mark.usefixtures("no_hook_in_a_step")
@@ -190,19 +173,3 @@ class ModelContract:
     def _together(self, folder: Path, *sets: str, lag: Lag | None = None) -> list[list[int]]:
         opened = self.open(folder, *sets, lag=lag)
         return tokens(self.requests(opened.front), opened)
-
-
-def tokens(requests: Sequence[Request], opened: Opened) -> list[list[int]]:
-    """The tokens of ``requests`` run together; fails if one did not end well or holds something."""
-    found = run_all(opened.core, requests)
-    for result in found.values():
-        assert result.finish_reason in ("stop", "length"), result.error
-    return [found[request.id].ids for request in requests]
-
-
-def finished(opened: Opened) -> dict[str, list[int]]:
-    """Take turns until nothing is left, and give the tokens of every request by its id."""
-    while opened.core.turn():
-        pass
-    opened.core.check_conserved()
-    return {request: result.ids for request, result in results(opened.core).items()}

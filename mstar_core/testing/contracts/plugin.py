@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 import pytest
 
 from mstar_core.config.resolve import Resolved, resolve
+from mstar_core.engine.device import CpuDevice
+from mstar_core.engine.opening import open_core
 from mstar_core.model.base import Model
 from mstar_core.ops.backend import Backend
 from mstar_core.plugins import Manifest, PluginRecord, Wiring, discover
@@ -41,10 +43,18 @@ load_one(record, Wiring.of_core(), None)
 
 
 class PluginContract:
-    """Subclass it with the plugin's ``name``; for a capability ``x`` write ``claim_x(value)``."""
+    """Subclass it with the plugin's ``name``.
+
+    Each capability of the manifest is a claim. The kit examines two, on ``config``; for another,
+    ``x``, write ``claim_x(value)``.
+    """
 
     name: ClassVar[str]
     """The name of the entry point."""
+    config: ClassVar[str | Path]
+    """What is opened to examine a claim about steps: a file, or a config that the plugin ships."""
+    sets: ClassVar[tuple[str, ...]] = ("device=cpu", "engine.max_rows=2", "engine.token_budget=16")
+    """``--set`` texts for it."""
 
     @pytest.fixture
     def record(self) -> PluginRecord:
@@ -118,6 +128,23 @@ class PluginContract:
             check: Any = getattr(self, f"claim_{claim}", None)
             assert check is not None, f"{claim} is claimed: test it in claim_{claim}(value)"
             check(value)
+
+    def claim_capture(self, walks: Sequence[str]) -> None:
+        """Every bucket of these walks, and of no other, is captured."""
+        _, wired, report = open_core(
+            self.config, (*self.sets, "engine.graphs=recorder"), device=CpuDevice(), offline=True
+        )
+        buckets = [bucket for node in report.nodes for bucket in node.buckets]
+        for walk in wired.walks:
+            of_walk = [b for b in buckets if b.bucket.split()[0] == walk]
+            captured = bool(of_walk) and all(b.captured for b in of_walk)
+            assert captured == (walk in walks), f"{walk}: {of_walk or 'it has no bucket'}"
+
+    def claim_resident_walks(self, walks: Sequence[str]) -> None:
+        """These walks, and no other, may read device tables, as their submodules say."""
+        _, wired, _ = open_core(self.config, self.sets, device=CpuDevice(), offline=True)
+        asked = [node.submodule.resident_walks() for node in wired.nodes.values()]
+        assert set().union(*asked) == set(walks)
 
     def configs(self, manifest: Manifest) -> Iterator[Resolved]:
         """Every configuration in its package, resolved."""
