@@ -21,7 +21,7 @@ from mstar_core.resources.carry import CarryResource
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.position import PositionResource
 from mstar_core.resources.sampler import SamplerResource
-from mstar_core.testing.resources import World, carry_step_of, opening_of
+from mstar_core.testing.world import World, carry_step_of, opening_of
 
 RESOURCES = (AttentionResource, KVResource, PositionResource, SamplerResource)
 SHARED = Path(__file__).parents[4] / "shared"
