@@ -50,7 +50,8 @@ class ModelConfig:
         default="auto",
         validator=one_of("auto", "bf16", "fp16", "fp32"),
         metadata=about(
-            "type the model computes in; `auto` is the checkpoint's own, fp32 where it names none"
+            "type the model computes in; `auto` is fp32 on a CPU, on a GPU the checkpoint's own "
+            "(fp32 where it names none)"
         ),
     )
     options: Located = field(
