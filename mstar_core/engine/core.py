@@ -22,7 +22,7 @@ from attrs import define, field
 
 from mstar_core.engine.door import check_request, openings
 from mstar_core.engine.edges import EdgeRing
-from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent, facts_of
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.errors import DeviceFault, MstarError, RequestError, Words
@@ -107,6 +107,11 @@ class EngineCore:
         """End every request now."""
         for state in list(self._live.values()):
             self._finish(state, "abort")
+
+    def num_generated(self, request_id: str) -> int:
+        """Tokens that a live request has been given; 0 for one that is unknown or over."""
+        state = self._live.get(request_id)
+        return 0 if state is None else len(state.tokens)
 
     def stats(self) -> dict[str, Any]:
         """Counts of steps and rows so far, and what is held."""
@@ -291,19 +296,9 @@ class EngineCore:
     def _fail(self, state: RequestState, error: Exception) -> None:
         if state.over:
             return
-        facts = (
-            error.facts()
-            if isinstance(error, MstarError)
-            else {
-                "where": f"request {state.id}",
-                "got": "an internal error",
-                "want": "",
-                "fix": "see the log",
-            }
-        )
         if not isinstance(error, MstarError):
             log.debug("%s", "".join(traceback.format_exception(error)))
-        self._finish(state, "error", facts)
+        self._finish(state, "error", facts_of(f"request {state.id}", error))
 
     def _finish(
         self, state: RequestState, reason: FinishReason, error: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from typing import Any, Self
 from mstar_core.config.resolve import Resolved
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Device
-from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent, facts_of
 from mstar_core.engine.opening import open_core
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.wire import Wired
@@ -178,7 +178,7 @@ class Engine:
                     fix="open the engine again",
                 )
             if request.id in self._listeners:
-                listener(_refused(request.id, _taken(request).facts()))
+                listener(_error(request.id, _taken(request).facts()))
                 return
             self._listeners[request.id] = listener
             self._inbox.put(lambda: self._arrive(request))
@@ -187,10 +187,10 @@ class Engine:
         try:
             self._core.submit(request)
         except RequestError as error:
-            self._send(_refused(request.id, error.facts()))
+            self._send(_error(request.id, error.facts()))
         except Exception as error:  # a bug while checking one request fails that request
             log.exception("request %s could not be checked", request.id)
-            self._send(_refused(request.id, _bug(f"request {request.id}", error)))
+            self._send(_error(request.id, facts_of(f"request {request.id}", error)))
 
     def _leave(self, request_id: str, listener: Listener) -> None:
         """The consumer is gone: end its request, and no other that has the same id by now."""
@@ -251,8 +251,10 @@ class Engine:
         with self._door:
             self._fault = error
             waiting = list(self._listeners)
+        self._deliver()
         for request_id in waiting:
-            self._send(_refused(request_id, _bug("engine", error)))
+            generated = self._core.num_generated(request_id)
+            self._send(_error(request_id, facts_of(f"request {request_id}", error), generated))
 
 
 class _Stream:
@@ -295,12 +297,10 @@ def _gather(request_id: str, events: Iterable[EngineEvent]) -> Result:
     )
 
 
-def _refused(request_id: str, facts: Mapping[str, str]) -> FinishEvent:
-    return FinishEvent(request=request_id, reason="error", prompt_items=0, generated=0, error=facts)
-
-
-def _bug(where: str, error: Exception) -> dict[str, str]:
-    return {"where": where, "got": str(error), "want": "", "fix": "see the log"}
+def _error(request_id: str, facts: Mapping[str, str], generated: int = 0) -> FinishEvent:
+    return FinishEvent(
+        request=request_id, reason="error", prompt_items=0, generated=generated, error=facts
+    )
 
 
 def _taken(request: Request) -> RequestError:

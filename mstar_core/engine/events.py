@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
+from mstar_core.errors import MstarError
+
 from mstar_core.text.stream import FinishReason
 
 
@@ -36,6 +38,13 @@ class FinishEvent:
 
 
 EngineEvent = TokenEvent | FinishEvent
+
+
+def facts_of(where: str, error: Exception) -> dict[str, str]:
+    """What a request is told of ``error``: its facts, or of a bug only that there is one."""
+    if isinstance(error, MstarError):
+        return error.facts()
+    return {"where": where, "got": "an internal error", "want": "", "fix": "see the log"}
 
 
 @frozen(kw_only=True)
