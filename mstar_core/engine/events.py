@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from mstar_core.errors import MstarError
-
 from mstar_core.text.stream import FinishReason
 
 
