@@ -26,13 +26,13 @@ from mstar_core.model.checkpoint import open_checkpoint
 from mstar_core.model.front import Front, Request
 from mstar_core.model.weights import plan_weights
 from mstar_core.testing.contracts.opened import Opened, finished, tokens
+from mstar_core.testing.hooks import hooks_watched
 
 EAGER = "engine.graphs=off"
 RECORDED = ("engine.graphs=recorder", "engine.capture.rows=[1, 4]")
 every_way = pytest.mark.parametrize("way", [(EAGER,), RECORDED], ids=["eager", "recorded"])
 
 
-@pytest.mark.usefixtures("no_hook_in_a_step")
 class ModelContract:
     """Subclass it with ``config`` and ``requests``, and ``oracle`` where there is one."""
 
@@ -136,6 +136,13 @@ class ModelContract:
                 opened.core.abort(request.id)
             found = finished(opened)
             assert [found[r.id] for r in given[1::2]] == alone[1::2]
+
+    @every_way
+    def test_no_hook_is_asked_in_a_step(self, tmp_path: Path, way: tuple[str, ...]) -> None:
+        opened = self.open(tmp_path, *way)
+        with hooks_watched() as asked:
+            tokens(self.requests(opened.front), opened)
+        assert not asked, f"asked during a step: {', '.join(asked)}"
 
     def test_the_name_map_uses_the_checkpoint_up(self, tmp_path: Path) -> None:
         """Every parameter has its tensor, every tensor its parameter or its place set aside."""
