@@ -1,0 +1,65 @@
+"""The door's sums: what a request can come to hold, node by node and resource by resource."""
+
+import numpy as np
+import pytest
+
+from mstar_core.engine.door import check_request, openings
+from mstar_core.errors import RequestError
+from mstar_core.model.front import Request
+from mstar_core.model.walks import Input, Walk
+from mstar_core.sched.request import tracks_of
+from mstar_core.testing.cores import open_ledger
+from mstar_core.testing.ledger import ledger_request
+
+FRAMES = Walk(
+    name="encode",
+    node="n",
+    feed="prompt",
+    inputs=(Input(name="frames", dtype="model", shape=(3, 2)),),
+)
+
+
+@pytest.fixture
+def core(tmp_path):
+    return open_ledger(tmp_path, ("engine.max_rows=2", "engine.max_context=64"))[0]
+
+
+@pytest.mark.parametrize(("prompt", "new"), [(1, 1), (5, 8), (40, 24)])
+def test_a_request_can_come_to_hold_its_prompt_and_all_new_tokens_but_the_last(core, prompt, new):
+    """The last token is sampled and never written anywhere."""
+    given = ledger_request(range(prompt), 1, new)
+    opening = openings(given, core.nodes, tracks_of(core.graph))["ledger"]
+    assert dict(opening.tokens) == dict.fromkeys(("kv", "state", "rows"), prompt + new - 1)
+    assert opening.prompt_ids.tolist() == list(range(prompt))
+    assert opening.settings["sampler"] is given.sampling
+
+
+def test_asking_at_the_door_takes_nothing(core):
+    before = core.held()
+    check_request(ledger_request([1, 2], 1, 3), core.walks, tracks_of(core.graph), 64)
+    openings(ledger_request([1, 2], 1, 3), core.nodes, tracks_of(core.graph))
+    assert core.held() == before
+
+
+@pytest.mark.parametrize(
+    ("array", "fine"),
+    [
+        (np.zeros((4, 3, 2), np.float32), True),
+        (np.zeros((4, 3, 2), np.int64), True),
+        (np.zeros((4, 2, 3), np.float32), False),
+        (np.zeros((3, 2), np.float32), False),
+        (np.zeros((4, 3, 2), complex), False),
+        (np.full((0, 3, 2), 1.0), False),
+    ],
+)
+def test_items_have_the_shape_that_the_walk_declares(core, array, fine):
+    from mstar_core.model.walks import Once, Sequence
+
+    request = Request(arrays={"frames": array}, max_new_tokens=1)
+    tracks = tracks_of(Sequence((Once("encode"),)))
+    if fine:
+        check_request(request, {"encode": FRAMES}, tracks, 64)
+        return
+    with pytest.raises(RequestError) as caught:
+        check_request(request, {"encode": FRAMES}, tracks, 64)
+    assert caught.value.where == "arrays.frames"
