@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 
+import attrs
 import numpy as np
 import pytest
 import torch
 
+from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine.device import CpuDevice, Lag
 from mstar_core.model.front import Request
 
@@ -134,9 +136,24 @@ def test_a_request_with_another_windows_shape_is_refused_and_the_next_is_served(
 
 
 @pytest.mark.shared
-def test_a_suppressed_token_is_never_sampled(served, golden):
-    engine = served(golden / TINY[1], *SMALL)
-    tokens = engine.front.config.tokens
-    results = engine.run(mixed_requests(engine.front))
-    assert not {i for r in results for i in r.ids} & set(tokens.suppress)
-    assert not {r.ids[0] for r in results} & set(tokens.begin_suppress)
+@pytest.mark.parametrize("name", TINY)
+def test_a_suppressed_token_is_not_sampled_however_likely_it_is(served, golden, name):
+    engine = served(golden / name, *SMALL)
+    for token in engine.front.config.tokens.suppress:
+        request, want = golden_request(golden, name, False)
+        wished = attrs.evolve(request, sampling=SamplingSettings(logit_bias={token: 100.0}))
+        (result,) = engine.run([wished])
+        assert result.ids == want
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", TINY)
+def test_neither_a_space_nor_the_end_comes_first(served, golden, name):
+    engine = served(golden / name, *SMALL)
+    assert engine.front.config.tokens.begin_suppress == (220, 300)
+    for token in (220, 300):
+        request, want = golden_request(golden, name, False)
+        wished = attrs.evolve(request, sampling=SamplingSettings(logit_bias={token: 100.0}))
+        (result,) = engine.run([wished])
+        assert result.ids[0] == want[0]
+        assert result.ids[1:] == ([220] * (len(want) - 1) if token == 220 else [])
