@@ -145,3 +145,15 @@ def outsider_site(wheels, tmp_path_factory):
     (core,) = wheels.glob("mstar_core-*.whl")
     (built / core.name).write_bytes(core.read_bytes())
     return install(built, tmp_path_factory.mktemp("outsider-site"))
+
+
+@pytest.fixture(scope="session")
+def build_wheel():
+    """``build_wheel(source, into)``."""
+    return build
+
+
+@pytest.fixture(scope="session")
+def install_wheels():
+    """``install_wheels(wheels, folder)`` → where they are."""
+    return install
