@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import numpy as np
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mstar_core.engine.graphs import CaptureRefused, Graph, GraphBackend
 from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.residence import resident_arrays
 from mstar_core.engine.staging import Landing, StaticBlock
 from mstar_core.errors import ConfigError, Refusal, SealedError, Words
 from mstar_core.fixed import FixedBuffers
@@ -18,7 +19,7 @@ from mstar_core.model.walks import Walk
 from mstar_core.step import Bucket, Lease, Plan, Step
 
 
-@frozen(kw_only=True, eq=False)
+@define(kw_only=True, eq=False)
 class Captured:
     """One captured bucket: its graph over its static block."""
 
@@ -27,6 +28,10 @@ class Captured:
     block: StaticBlock
     bounds: Mapping[tuple[str, str], int]
     """Every int of every plan, as the graph has baked it in."""
+    resident: bool = False
+    """Its plans come off the device tables."""
+    received: np.ndarray | None = None
+    """The row numbers that a resident bucket's block holds."""
 
     def replay(self, landing: Landing) -> None:
         """Run the graph, then send what the host reads."""
@@ -148,11 +153,24 @@ def capture_bucket(
     node: NodeRuntime, bucket: Bucket, graphs: GraphBackend, buffers: FixedBuffers
 ) -> Captured:
     """Capture one bucket over a static block of its own. Raises CaptureRefused."""
+    if bucket.walk in node.resident_walks:
+        return _capture_resident(node, bucket, graphs, buffers)
     walk = node.walks[bucket.walk]
     block, plans = claim_block(node, bucket, buffers)
     name = f"node {node.name}, bucket {bucket}"
     graph = graphs.capture(name, lambda: node.run(walk, plans, block.views), [block.block])
     return Captured(bucket=bucket, graph=graph, block=block, bounds=plan_ints(plans))
+
+
+def _capture_resident(
+    node: NodeRuntime, bucket: Bucket, graphs: GraphBackend, buffers: FixedBuffers
+) -> Captured:
+    """The capture of a bucket whose plans are made in the graph, off the device tables."""
+    arrays = resident_arrays(node.tables, bucket, None)
+    block = StaticBlock.claim(buffers, f"{node.name} {bucket} resident", arrays)
+    name = f"node {node.name}, bucket {bucket}, resident"
+    graph = graphs.capture(name, lambda: node.run_resident(bucket, block.views)[0], [block.block])
+    return Captured(bucket=bucket, graph=graph, block=block, bounds={}, resident=True)
 
 
 def capture_all(

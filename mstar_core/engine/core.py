@@ -322,8 +322,7 @@ class EngineCore:
         self._running.remove(state)
         fence = state.last_entry
         for node in self.nodes.values():
-            for resource in node.resources.values():
-                resource.close(state.handle, fence)
+            node.close(state.handle, fence)
         for ring in self.rings.values():
             ring.close(state.handle, fence)
         self.table.close(state.handle)

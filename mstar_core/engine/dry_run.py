@@ -37,10 +37,11 @@ def dry_run(resolved: Resolved, *, offline: bool = False) -> WarmupReport:
         residents = warmup.ask_nodes()
     with warmup.phase("checkpoint"):
         warmup.report.set_aside = _match_weights(wired)
-    claim_staging(wired, CpuDevice())
-    buckets = CapturedBuckets()
     kind = resolved.config.engine.graphs
     captures = kind in ("cuda", "recorder") or (kind == "auto" and target == "cuda")
+    warmup.give_tables(residents, captures)
+    claim_staging(wired, CpuDevice())
+    buckets = CapturedBuckets()
     warmup.report.graphs = kind if captures else "off"
     rows = _claim_buckets(warmup, buckets) if captures else {}
     warmup.describe_nodes(residents, buckets)

@@ -15,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+import numpy as np
 from attrs import define, field, frozen
 
-from mstar_core.engine.capture import CapturedBuckets
+from mstar_core.engine.capture import Captured, CapturedBuckets
 from mstar_core.engine.device import Device, Event
 from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.residence import RowRing, resident_arrays
 from mstar_core.engine.staging import Landing, ReadBack, Staging
 from mstar_core.errors import DeviceFault
 from mstar_core.resources.fence import Fences
 from mstar_core.sched.scheduler import Row
-from mstar_core.step import Lease, Outcome, Plan, Shortage, Step
+from mstar_core.step import Lease, Outcome, Shortage, Step
 
 
 @frozen(kw_only=True, eq=False)
@@ -63,6 +65,8 @@ class Lifecycle:
     staging: Staging
     read_back: ReadBack
     buckets: CapturedBuckets
+    rows: Mapping[str, RowRing]
+    """Per node with device tables: where whole rows are sent from."""
     timeout_s: float
     counts: StepCounts = field(factory=StepCounts)
     _next: int = field(init=False, default=0)
@@ -112,8 +116,11 @@ class Lifecycle:
     ) -> Exception | None:
         """Plan, stage, launch and commit. What is raised belongs to the entry."""
         try:
-            plans = node.plan(step, step.lease)
-            self._send(node, step, rows, plans, landing)
+            captured = None if step.lease is None else self.buckets.of(step.lease.bucket)
+            if captured is not None and captured.resident:
+                self._send_resident(node, step, captured, landing)
+            else:
+                self._send(node, step, rows, captured, landing)
             node.commit(step)
         except DeviceFault:
             raise
@@ -126,18 +133,33 @@ class Lifecycle:
         node: NodeRuntime,
         step: Step,
         rows: Sequence[Row],
-        plans: Mapping[str, Plan],
+        captured: Captured | None,
         landing: Landing,
     ) -> None:
-        walk = node.walks[step.walk]
-        if step.lease is None:
+        walk, plans = node.walks[step.walk], node.plan(step, step.lease)
+        if captured is None:
             tensors = self.staging.stage(node.arrays(step, rows, plans, None))
             self.device.run(lambda: landing.copy_out(node.run(walk, plans, tensors)))
             return
-        captured = self.buckets.of(step.lease.bucket)
         captured.check_bounds(plans)
-        self.staging.stage(node.arrays(step, rows, plans, step.lease.bucket), captured.block)
+        self.staging.stage(node.arrays(step, rows, plans, captured.bucket), captured.block)
         self.device.run(lambda: captured.replay(landing))
+
+    def _send_resident(
+        self, node: NodeRuntime, step: Step, captured: Captured, landing: Landing
+    ) -> None:
+        """Send what the tables lack: nothing, a few cells, or whole rows; then replay."""
+        planner = node.tables
+        writes = planner.plan(step.handles_B)
+        if writes.runs:
+            self.rows[node.name].send(writes.runs, planner.store_RC)
+        same = captured.received is not None and np.array_equal(captured.received, writes.slots_B)
+        if len(writes.index_K) or not same:
+            arrays = resident_arrays(planner, captured.bucket, writes)
+            self.staging.stage(arrays, captured.block)
+            captured.received = writes.slots_B
+        self.device.run(lambda: captured.replay(landing))
+        planner.commit(writes.slots_B, planner.layout.advance(node.resident_spans(step.walk)))
 
     def _count(self, step: Step) -> None:
         counts = self.counts

@@ -22,14 +22,18 @@ from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.staging import Key
 from mstar_core.model.base import NodeSubmodule
 from mstar_core.model.walks import Input, Walk
+from mstar_core.resident import ResidentPlanner
 from mstar_core.resources.base import Resource
 from mstar_core.resources.carry import CarryStep
+from mstar_core.resources.resident import ResidentRows
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Step, stage_plan, staged_arrays
 
 INPUTS = "inputs"
+RESIDENT = "resident"
 EDGES = "edges"
 CARRY = "carry"
+STAGED_CELLS = ("index_K", "value_K", "count_1")
 TOLD_WHO_SAMPLES = ("carry", "sampler")
 """Kinds of resource whose part of a step says which rows sample."""
 
@@ -46,6 +50,10 @@ class NodeRuntime:
     rings: Mapping[str, EdgeRing]
     """The edges that its walks fill or empty, by name."""
     dtype: torch.dtype
+    planner: ResidentPlanner | None = None
+    """The device tables, where some walk is resident."""
+    resident_walks: frozenset[str] = frozenset()
+    """Walks whose captured steps read them."""
 
     def declare(self, step: Step) -> dict[str, ResourceStep]:
         """The step's part in each resource."""
@@ -110,6 +118,51 @@ class NodeRuntime:
             key: stage_plan(plan, {f: tensors[key, f] for f in staged_arrays(plan)})
             for key, plan in plans.items()
         }
+        return self._forward(walk, staged, tensors)
+
+    def run_resident(
+        self, bucket: Bucket, tensors: Mapping[Key, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Plan]]:
+        """The same off the device tables: what the host reads, and the plans that were used."""
+        walk, planner = self.walks[bucket.walk], self.tables
+        spans = self.resident_spans(walk.name)
+        slots_B = tensors[RESIDENT, "slots_B"]
+        cells = planner.gather(slots_B, *(tensors[RESIDENT, name] for name in STAGED_CELLS))
+        plans: dict[str, Plan] = {}
+        for key, span in spans.items():
+            rows = ResidentRows(real_B=slots_B != 0, span=span, variant=bucket.variant)
+            resource: Any = self.resources[key]
+            plans[key] = resource.resident_plan(cells.get(key, {}), rows, plans)
+        reads = self._forward(walk, plans, tensors)
+        planner.advance(slots_B, planner.layout.advance(spans))
+        return reads, plans
+
+    def resident_spans(self, walk: str) -> dict[str, int]:
+        """What one row of the walk adds to each resource, in dependency order."""
+        one = np.ones(1, np.int64)
+        spans = self.submodule.declare_step(walk, one)
+        if spans is None:
+            spans = dict.fromkeys(self.resources, one)
+        spans = {CARRY: one, **spans}
+        return {key: int(spans[key][0]) for key in self.resources if key in spans}
+
+    @property
+    def tables(self) -> ResidentPlanner:
+        """The planner of a node that has resident walks."""
+        if self.planner is None:
+            raise LookupError(f"node {self.name} has no resident walk")
+        return self.planner
+
+    def close(self, handle: int, fence: int) -> None:
+        """The request is over: every resource, and its row of the tables."""
+        for resource in self.resources.values():
+            resource.close(handle, fence)
+        if self.planner is not None:
+            self.planner.release(handle)
+
+    def _forward(
+        self, walk: Walk, staged: Mapping[str, Plan], tensors: Mapping[Key, Tensor]
+    ) -> dict[str, Tensor]:
         inputs = {given.name: self._input(walk, given, staged, tensors) for given in walk.inputs}
         outputs = self.submodule(walk.name, inputs, staged)
         reads: dict[str, Tensor] = {}

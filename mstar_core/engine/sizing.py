@@ -8,6 +8,7 @@ from mstar_core.dtypes import torch_dtype_named
 from mstar_core.engine.capture import padding_step
 from mstar_core.engine.device import Device
 from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.residence import RowRing, resident_arrays
 from mstar_core.engine.staging import ALIGN_BYTES, ReadBack, Staging
 from mstar_core.engine.wire import Wired
 from mstar_core.step import Bucket, Lease
@@ -47,8 +48,23 @@ def _largest_step(node: NodeRuntime, wired: Wired) -> int:
             plans,
             Bucket(walk=walk.name, rows=bucket.rows, tokens=items, kind="prefill", variant=bits),
         )
+        if walk.name in node.resident_walks:
+            rows = max(config.capture_rows)
+            widest = Bucket(walk=walk.name, rows=rows, tokens=rows, kind="decode")
+            arrays = {**arrays, **resident_arrays(node.tables, widest, None)}
         most = max(most, sum(a.nbytes + ALIGN_BYTES for a in arrays.values()))
     return most
+
+
+def row_rings(wired: Wired, device: Device) -> dict[str, RowRing]:
+    """Per node with device tables: blocks for the largest flush, every row whole."""
+    config = wired.resolved.config.engine
+    found: dict[str, RowRing] = {}
+    for name, node in wired.nodes.items():
+        if node.planner is not None:
+            cells = max(config.capture_rows) * node.planner.layout.num_cells
+            found[name] = RowRing(device, config.in_flight + 1, cells)
+    return found
 
 
 def _largest_read(node: NodeRuntime, wired: Wired) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -29,7 +29,8 @@ from mstar_core.engine.lifecycle import Lifecycle
 from mstar_core.engine.memory import bytes_by_owner
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.report import BucketReport, NodeReport, WarmupReport
-from mstar_core.engine.sizing import claim_staging
+from mstar_core.engine.residence import give_tables, walk_refusal
+from mstar_core.engine.sizing import claim_staging, row_rings
 from mstar_core.engine.staging import ReadBack, Staging
 from mstar_core.engine.weights import fill_weights
 from mstar_core.engine.wire import Wired
@@ -45,6 +46,10 @@ from mstar_core.step import Bucket
 log = logging.getLogger(__name__)
 Progress = Callable[[str, int, int], None]
 """``progress(phase, done, total)``; bytes while loading, buckets while capturing."""
+
+
+Residents = dict[str, tuple[frozenset[str], tuple[Refusal, ...]]]
+"""Node → its resident walks, and every reason why others are not."""
 
 
 @frozen(kw_only=True)
@@ -95,7 +100,7 @@ class Warmup:
                 fix="mend what each objection names, or disable the plugin",
             )
 
-    def ask_nodes(self) -> dict[str, tuple[frozenset[str], tuple[Refusal, ...]]]:
+    def ask_nodes(self) -> Residents:
         """The hooks about walks and splits, with their validations."""
         residents = {}
         for name, node in self.wired.nodes.items():
@@ -105,6 +110,20 @@ class Warmup:
             _, refused = collect_combined_splits(self.wired.wiring, name, node.resources, {})
             self.report.findings.extend(refused)
         return residents
+
+    def give_tables(self, residents: Residents, captures: bool) -> None:
+        """Device tables for the walks that are resident; the others' reasons are added."""
+        config = self.wired.resolved.config.engine
+        for name, node in self.wired.nodes.items():
+            walks, refusals = residents[name]
+            off = _off(name, config.resident, captures) if walks else None
+            more = [off] if off else [walk_refusal(node, node.walks[w]) for w in sorted(walks)]
+            refused = [r for r in more if r is not None]
+            kept = [] if refused else sorted(walks)
+            residents[name] = frozenset(kept), (*refusals, *refused)
+            if kept:
+                width = max(config.capture_rows)
+                give_tables(node, kept, width, self.wired.table, self.wired.buffers)
 
     def capture(self, graphs: GraphBackend | None) -> CapturedBuckets:
         """Capture the buckets of every node; what is refused runs eagerly."""
@@ -132,7 +151,7 @@ class Warmup:
 
     def describe_nodes(
         self,
-        residents: Mapping[str, tuple[frozenset[str], tuple[Refusal, ...]]],
+        residents: Residents,
         buckets: CapturedBuckets,
     ) -> None:
         """The report's rows per node, and its memory."""
@@ -172,6 +191,7 @@ def warm_up(
         residents = warmup.ask_nodes()
     with warmup.phase("weights"):
         warmup.report.set_aside = fill_weights(wired, progress)
+        warmup.give_tables(residents, graphs is not None)
     staging, read_back = claim_staging(wired, device)
     with warmup.phase("capture"), torch.no_grad():
         warmup.report.graphs = "off" if graphs is None else graphs.name
@@ -183,6 +203,20 @@ def warm_up(
     core.check_conserved()
     wired.wiring.seal()
     return core, warmup.report
+
+
+def _off(node: str, setting: str, captures: bool) -> Refusal | None:
+    """Why no walk of the node is resident, whatever its resources say."""
+    if setting == "auto" and captures:
+        return None
+    return Refusal(
+        code="resident-off",
+        where=f"node {node}",
+        got="engine.resident: off" if setting == "off" else "no graphs: every step runs eagerly",
+        want="engine.resident: auto, and engine.graphs other than off",
+        fix="nothing to do: walks are planned on the host",
+        owner="config",
+    )
 
 
 def _core(
@@ -201,6 +235,7 @@ def _core(
         staging=staging,
         read_back=read_back,
         buckets=buckets,
+        rows=row_rings(wired, device),
         timeout_s=config.step_timeout_s,
     )
     rings = wired.rings

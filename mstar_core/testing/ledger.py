@@ -82,6 +82,9 @@ class LedgerSubmodule(NodeSubmodule):
             powers.append(_signed(powers[-1] * FACTOR))
         self.register_buffer("powers", torch.tensor(powers, device=env.device), persistent=False)
 
+    def resident_walks(self) -> frozenset[str]:
+        return frozenset({"decode"})
+
     def forward(
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Plan]
     ) -> dict[str, Tensor]:

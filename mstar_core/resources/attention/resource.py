@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict, Unpack
 
+import torch
 from attrs import define, frozen
 from torch import Tensor
 
-from mstar_core.errors import ConfigError
+from mstar_core.errors import ConfigError, Refusal
 from mstar_core.ops.paged_attention import AttentionStep, PagedAttention
 from mstar_core.ops.ragged_attention import RaggedAttention
 from mstar_core.resources.attention.config import AttentionConfig, AttentionOptions
@@ -25,6 +26,7 @@ from mstar_core.resources.attention.plan import AttentionPlan, RaggedPlan
 from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
 from mstar_core.resources.kv import KVPlan, KVResource
 from mstar_core.resources.packing import pack
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Lease, Plan, ResourceStep
 
@@ -147,9 +149,7 @@ class AttentionResource(Resource):
                 col_T=at.col_T,
                 max_q=at.max_row_tokens,
             )
-        kv = upstream[self.kv.key]
-        if not isinstance(kv, KVPlan):
-            raise TypeError(f"{self.key}: the plan of {self.kv.key} is a {type(kv).__name__}")
+        kv = self._kv_plan(upstream)
         return AttentionPlan(
             pages_BW=kv.pages_BW,
             kv_lens_B=kv.kv_lens_B,
@@ -162,6 +162,46 @@ class AttentionResource(Resource):
             max_q=at.max_row_tokens,
             decode=at.decode,
         )
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        if self.kv is not None:
+            return None
+        return Refusal(
+            code="no-pool",
+            where=f"resource {self.key}, walk {walk}",
+            got="attention over the step's own rows, without a pool",
+            want="attention over a pool",
+            fix="nothing to do: the walk is planned on the host",
+            owner=self.key,
+        )
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return ()
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> AttentionPlan:
+        kv = self._kv_plan(upstream)
+        row_T = torch.arange(len(rows.real_B), dtype=torch.int32, device=rows.real_B.device)
+        return AttentionPlan(
+            pages_BW=kv.pages_BW,
+            kv_lens_B=kv.kv_lens_B,
+            before_B=kv.before_B,
+            q_starts_B=row_T,
+            q_lens_B=torch.ones_like(row_T),
+            row_T=row_T,
+            col_T=torch.zeros_like(row_T),
+            write_T=kv.write_T,
+            max_q=1,
+            decode=1,
+        )
+
+    def _kv_plan(self, upstream: Mapping[str, Plan]) -> KVPlan:
+        key = self.kv.key if self.kv is not None else ""
+        kv = upstream[key]
+        if not isinstance(kv, KVPlan):
+            raise TypeError(f"{self.key}: the plan of {key} is a {type(kv).__name__}")
+        return kv
 
 
 def _same_heads(options: AttentionOptions, kv: KVResource) -> bool:

@@ -21,10 +21,12 @@ import torch
 from attrs import define
 from torch import Tensor
 
+from mstar_core.errors import Refusal
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.carry.config import CarryConfig, CarryOptions
 from mstar_core.resources.carry.plan import CarryPlan, CarryStep
 from mstar_core.resources.fence import IdPool
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Lease, Plan, ResourceStep, Shortage
 
@@ -109,6 +111,25 @@ class CarryResource(Resource):
         read_T[: len(carry_T)] = np.repeat(own_B, step.spans_B) * carry_T
         return CarryPlan(
             read_T=read_T, is_carry_T=is_carry_T, write_B=write_B, row_B=row_B, fresh_B=fresh_B
+        )
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return (Column(name="row", host=self.row),)
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> CarryPlan:
+        """Every real row reads what its last step left, and samples."""
+        row_B = cells["row"]
+        return CarryPlan(
+            read_T=row_B,
+            is_carry_T=rows.real_B,
+            write_B=row_B,
+            row_B=row_B,
+            fresh_B=~rows.real_B,
         )
 
     def commit(self, step: ResourceStep) -> None:

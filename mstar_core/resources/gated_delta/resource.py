@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import torch
 from attrs import asdict, define, frozen
 from torch import Tensor
 
-from mstar_core.errors import ConfigError, Words
+from mstar_core.errors import ConfigError, Refusal, Words
 from mstar_core.ops.gated_delta import GatedDelta, GdnPools, GdnWeights
 from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
 from mstar_core.resources.gated_delta.config import GatedDeltaConfig, GatedDeltaOptions
 from mstar_core.resources.gated_delta.plan import GatedDeltaPlan
 from mstar_core.resources.packing import pack
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.resources.state import StatePlan, StateResource
 from mstar_core.step import Lease, Plan, ResourceStep
@@ -95,9 +97,7 @@ class GatedDeltaResource(Resource):
     def plan(
         self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
     ) -> GatedDeltaPlan:
-        state = upstream[self.state.key]
-        if not isinstance(state, StatePlan):
-            raise TypeError(f"{self.key}: the plan of {self.state.key} is {type(state).__name__}")
+        state = self._state_plan(upstream)
         at = pack(step, lease)
         return GatedDeltaPlan(
             slots_B=state.slots_B,
@@ -109,6 +109,34 @@ class GatedDeltaResource(Resource):
             max_q=at.max_row_tokens,
             decode=at.decode,
         )
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return ()
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> GatedDeltaPlan:
+        state = self._state_plan(upstream)
+        row_T = torch.arange(len(rows.real_B), dtype=torch.int32, device=rows.real_B.device)
+        return GatedDeltaPlan(
+            slots_B=state.slots_B,
+            fresh_B=state.fresh_B,
+            q_starts_B=row_T,
+            q_lens_B=torch.ones_like(row_T),
+            row_T=row_T,
+            col_T=torch.zeros_like(row_T),
+            max_q=1,
+            decode=1,
+        )
+
+    def _state_plan(self, upstream: Mapping[str, Plan]) -> StatePlan:
+        state = upstream[self.state.key]
+        if not isinstance(state, StatePlan):
+            raise TypeError(f"{self.key}: the plan of {self.state.key} is {type(state).__name__}")
+        return state
 
 
 def _slot_shapes(o: GatedDeltaOptions) -> dict[str, tuple[int, ...]]:

@@ -16,16 +16,18 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
+import torch
 from attrs import define
 from torch import Tensor
 
-from mstar_core.errors import RequestError, Words
+from mstar_core.errors import Refusal, RequestError, Words
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.kv.config import KVConfig, KVOptions
 from mstar_core.resources.kv.plan import KVPlan
 from mstar_core.resources.kv.pool import PagePool, geometry
 from mstar_core.resources.kv.table import PageTable
 from mstar_core.resources.packing import leading_rows, positions
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.step import Lease, Plan, ResourceStep, Shortage
 
 Writer = Callable[[Tensor, Tensor, KVPlan], None]
@@ -134,6 +136,32 @@ class KVResource(Resource):
         write_T[: len(at_T)] = page_T.astype(np.int64) * self.page_tokens + at_T % self.page_tokens
         return KVPlan(
             pages_BW=pages_BW, before_B=lens_2B[0], kv_lens_B=lens_2B[1], write_T=write_T, W=width
+        )
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return (
+            Column(name="length", host=self.table.length, advances=True),
+            Column(name="pages", host=self.table.pages, held=self.table.num_held),
+        )
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> KVPlan:
+        before_B, pages_BW = cells["length"], cells["pages"]
+        after_B = before_B + rows.span * rows.real_B
+        write_T = torch.zeros_like(before_B)
+        if rows.span:
+            page_B = pages_BW.gather(1, (before_B // self.page_tokens)[:, None])[:, 0]
+            write_T = page_B * self.page_tokens + before_B % self.page_tokens
+        return KVPlan(
+            pages_BW=pages_BW.int(),
+            before_B=before_B.int(),
+            kv_lens_B=after_B.int(),
+            write_T=write_T * rows.real_B,
+            W=self.table.width,
         )
 
     def commit(self, step: ResourceStep) -> None:

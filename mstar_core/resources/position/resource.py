@@ -20,11 +20,12 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from mstar_core.errors import RequestError
+from mstar_core.errors import Refusal, RequestError
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.packing import positions
 from mstar_core.resources.position.config import PositionConfig, PositionOptions
 from mstar_core.resources.position.plan import PositionPlan
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Lease, Plan, ResourceStep
 
@@ -98,6 +99,21 @@ class PositionResource(Resource):
         both_2T[0, : len(at_T)] = at_T + np.repeat(self.offset[step.handles_B], step.spans_B)
         both_2T[1, : len(at_T)] = at_T
         return PositionPlan(positions_T=both_2T[0], index_T=both_2T[1])
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return (
+            Column(name="length", host=self.length, advances=True),
+            Column(name="offset", host=self.offset),
+        )
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> PositionPlan:
+        index_T = cells["length"]
+        return PositionPlan(positions_T=index_T + cells["offset"], index_T=index_T)
 
     def commit(self, step: ResourceStep) -> None:
         self.length[step.handles_B] += step.spans_B

@@ -65,5 +65,7 @@ class SamplerPlan(Plan):
     """1: some row may draw at random."""
     penalised: int = 0
     """1: some row may have penalties or a bias."""
+    keeps: int = 0
+    """1: the settings above are kept by carry row, for the resident steps that follow."""
     top_logprobs: int = 0
     """How many of the likeliest tokens are reported."""

@@ -15,10 +15,11 @@ the token's position, the draw and the vocabulary id; row and step play no part.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
+import torch
 from attrs import define
 from torch import Tensor
 
@@ -29,8 +30,10 @@ from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.carry import CarryPlan, CarryResource, CarryStep, carry_step
 from mstar_core.resources.fence import IdPool
 from mstar_core.resources.packing import Packing, pack
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.sampler.chain import RuleChain
 from mstar_core.resources.sampler.config import SamplerConfig, SamplerOptions
+from mstar_core.resources.sampler.kept import KeptSettings
 from mstar_core.resources.sampler.plan import PENALISED, SAMPLED, TOP_LOGPROBS, SamplerPlan
 from mstar_core.resources.sampler.pool import claim_rows, entries, padded
 from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
@@ -64,6 +67,7 @@ class SamplerResource(Resource):
     pool: PenaltyRows
     rows: IdPool
     chain: RuleChain
+    kept: KeptSettings
     ops: Sampling
 
     @classmethod
@@ -89,6 +93,7 @@ class SamplerResource(Resource):
             pool=claim_rows(spec.key, config.penalty_rows, vocab, env),
             rows=IdPool(config.penalty_rows + 1, env.fences),
             chain=RuleChain.claim(spec.key, options.rules, vocab, carry.num_rows, env),
+            kept=KeptSettings.claim(spec.key, carry.num_rows, len(options.rules), env),
             ops=env.bind("sampling", {"vocab_size": vocab}),
         )
 
@@ -101,6 +106,8 @@ class SamplerResource(Resource):
 
         Columns past the valid vocabulary are left out. Writes penalty rows and rule state.
         """
+        if plan.keeps:
+            self.kept.keep(plan)
         logits_BV = logits_BV[:, : self.vocab]
         finite_B = self.ops.finite(logits_BV)
         states = self.chain.read(plan)
@@ -121,6 +128,8 @@ class SamplerResource(Resource):
         """:meth:`sample` of ``hidden_BH @ weight_VH.T``, fused where the logits are used as is."""
         if self.chain.rules or plan.penalised:
             return self.sample(hidden_BH @ weight_VH.t(), plan, draw)
+        if plan.keeps:
+            self.kept.keep(plan)
         weight_VH = weight_VH[: self.vocab]
         return _reported(self.ops.head_sample(hidden_BH, weight_VH, plan, draw=draw))
 
@@ -164,9 +173,7 @@ class SamplerResource(Resource):
     def plan(
         self, step: ResourceStep, lease: Lease | None, upstream: Mapping[str, Plan]
     ) -> SamplerPlan:
-        carry = upstream[self.carry_key]
-        if not isinstance(carry, CarryPlan):
-            raise TypeError(f"{self.key}: the plan of {self.carry_key} is {type(carry).__name__}")
+        carry = self._carry_plan(upstream)
         part, at, t = carry_step(step), pack(step, lease), self.table
         variant = self.variant(step) if lease is None else lease.bucket.variant
         floats = np.repeat(NEUTRAL[:, None], len(at.lens_B), axis=1)
@@ -192,8 +199,42 @@ class SamplerResource(Resource):
             sampled=int(bool(variant & SAMPLED)),
             top_logprobs=self._num_top(step, lease) if variant & TOP_LOGPROBS else 0,
             penalised=int(bool(variant & PENALISED)),
+            keeps=1,
             **(self._penalties(part, at, floats, lease) if variant & PENALISED else {}),
         )
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return (
+            Column(name="length", host=self.table.length, advances=True),
+            Column(name="generated", host=self.table.generated, advances=True),
+        )
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> SamplerPlan:
+        """The settings come from the carry row, where the request's first steps kept them."""
+        carry = self._carry_plan(upstream)
+        generated_B = cells["generated"]
+        settings: dict[str, Any] = self.kept.of(carry.row_B)
+        return SamplerPlan(
+            last_B=torch.arange(len(rows.real_B), device=rows.real_B.device),
+            position_B=cells["length"] + rows.real_B.long(),
+            generated_B=generated_B.int(),
+            fresh_B=generated_B == 0,
+            carry_row_B=carry.row_B,
+            carry_write_B=carry.write_B,
+            sampled=int(bool(rows.variant & SAMPLED)),
+            **settings,
+        )
+
+    def _carry_plan(self, upstream: Mapping[str, Plan]) -> CarryPlan:
+        carry = upstream[self.carry_key]
+        if not isinstance(carry, CarryPlan):
+            raise TypeError(f"{self.key}: the plan of {self.carry_key} is {type(carry).__name__}")
+        return carry
 
     def commit(self, step: ResourceStep) -> None:
         self.table.length[step.handles_B] += step.spans_B

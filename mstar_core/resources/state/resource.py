@@ -19,8 +19,10 @@ import numpy as np
 from attrs import define
 from torch import Tensor
 
+from mstar_core.errors import Refusal
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.fence import IdPool
+from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.resources.state.config import StateConfig, StateOptions
 from mstar_core.resources.state.plan import StatePlan
@@ -80,6 +82,18 @@ class StateResource(Resource):
         slots_B[: step.num_rows] = self.slot[step.handles_B]
         fresh_B[: step.num_rows] = ~self.started[step.handles_B]
         return StatePlan(slots_B=slots_B, fresh_B=fresh_B)
+
+    def resident_refusal(self, walk: str) -> Refusal | None:
+        return None
+
+    def resident_columns(self) -> tuple[Column, ...]:
+        return (Column(name="slot", host=self.slot),)
+
+    def resident_plan(
+        self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
+    ) -> StatePlan:
+        """A row that decodes has been through its prompt: its slot is not fresh."""
+        return StatePlan(slots_B=cells["slot"], fresh_B=~rows.real_B)
 
     def commit(self, step: ResourceStep) -> None:
         self.started[step.handles_B] |= step.spans_B > 0

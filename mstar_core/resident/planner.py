@@ -1,0 +1,165 @@
+"""The planner of one node: what the device tables need before a resident step may run.
+
+It keeps a copy of what every row of the store holds, advanced by the rule by which the device
+advances it. What a step must send is the difference between that copy and the host's truth:
+
+    steady step            nothing
+    a row crossed a page   the new page's cell (and no length: both sides have advanced it)
+    a host-planned step    the length cell of each row that it moved
+    a new or displaced row the whole row, in runs, copied just before the replay
+
+Small differences are cells that the graph scatters itself; they travel in the bucket's block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mstar_core.fixed import FixedBuffers
+from mstar_core.resident.kernels import advance_rows, gather_rows, scatter_staged
+from mstar_core.resident.layout import RowLayout
+from mstar_core.resident.slots import SlotCache
+from mstar_core.resident.writes import ResidentCounts, ResidentWrites, Run, joined
+from mstar_core.resources.resident import Column
+from mstar_core.resources.table import RequestTable
+
+
+class ResidentPlanner:
+    """The store of one node and what it holds."""
+
+    def __init__(
+        self,
+        node: str,
+        columns: Mapping[str, Sequence[Column]],
+        width: int,
+        table: RequestTable,
+        buffers: FixedBuffers,
+    ) -> None:
+        """``width`` is the widest capture of any resident walk of the node."""
+        self.layout = RowLayout.of(columns)
+        self.slots = SlotCache(table, width)
+        self.counts = ResidentCounts()
+        self.store_RC = buffers.claim(
+            f"{node}.resident", "store", (self.slots.num_rows, self.layout.num_cells), torch.int64
+        )
+        self._advance: dict[tuple[int, ...], Tensor] = {}
+        self._node, self._buffers = node, buffers
+        self._holds_RN = np.zeros((self.slots.num_rows, self.layout.num_narrow), np.int64)
+        self._held_RS = np.zeros((self.slots.num_rows, len(self.layout.spans)), np.int64)
+        self._number = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Device bytes of the store."""
+        return self.store_RC.numel() * self.store_RC.element_size()
+
+    def cells_per_row(self) -> int:
+        """Small differences that one row can need at once: every narrow cell, a cell per span."""
+        return self.layout.num_narrow + len(self.layout.spans)
+
+    # -- on the host -----------------------------------------------------------------------
+
+    def plan(self, handles_B: np.ndarray) -> ResidentWrites:
+        """Seat the rows and say what must be sent; the copy of the store is brought up to date."""
+        self._number += 1
+        before = self.slots.num_displaced
+        slots_B, new_B = self.slots.seat(handles_B, self._number)
+        truth_BN, held_BS = self.layout.truth(handles_B), self.layout.held(handles_B)
+        whole_B = new_B | (held_BS - self._held_RS[slots_B] > 1).any(1)
+        whole_B |= (held_BS < self._held_RS[slots_B]).any(1)
+        index, value = self._cells(handles_B, slots_B, truth_BN, held_BS, ~whole_B)
+        runs = [
+            run
+            for i in np.flatnonzero(whole_B)
+            for run in self._row(int(handles_B[i]), int(slots_B[i]), truth_BN[i], held_BS[i])
+        ]
+        crossing = int(((held_BS > self._held_RS[slots_B]).any(1) & ~whole_B).sum())
+        self._holds_RN[slots_B], self._held_RS[slots_B] = truth_BN, held_BS
+        writes = ResidentWrites(
+            slots_B=slots_B,
+            index_K=index,
+            value_K=value,
+            runs=joined(runs),
+            num_whole=int(whole_B.sum()),
+            num_crossing=crossing,
+        )
+        self._count(writes, self.slots.num_displaced - before)
+        return writes
+
+    def commit(self, slots_B: np.ndarray, advance_N: np.ndarray) -> None:
+        """The step was launched: the device advances its rows, so does the copy."""
+        self._holds_RN[slots_B] += advance_N
+
+    def release(self, handle: int) -> None:
+        """The request is over or was moved off the device: its row is free at once."""
+        if self.slots.of(np.asarray([handle]))[0]:
+            self.counts.released += 1
+            self.slots.give_up(handle)
+
+    def expected(self, slots_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the rows hold now: narrow cells, and cells in use per span (copies)."""
+        return self._holds_RN[slots_B], self._held_RS[slots_B]
+
+    def _cells(
+        self,
+        handles_B: np.ndarray,
+        slots_B: np.ndarray,
+        truth_BN: np.ndarray,
+        held_BS: np.ndarray,
+        small_B: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Flat cells and values of every small difference."""
+        differs_BN = (truth_BN != self._holds_RN[slots_B]) & small_B[:, None]
+        rows, cols = np.nonzero(differs_BN)
+        base_B = slots_B * self.layout.num_cells
+        index, value = [base_B[rows] + cols], [truth_BN[rows, cols]]
+        for s, (place, column) in enumerate(self.layout.spans):
+            grown = np.flatnonzero((held_BS[:, s] > self._held_RS[slots_B, s]) & small_B)
+            last = held_BS[grown, s] - 1
+            index.append(base_B[grown] + self.layout.start[place] + last)
+            value.append(column.host[handles_B[grown], last].astype(np.int64))
+        return np.concatenate(index), np.concatenate(value)
+
+    def _row(self, handle: int, slot: int, truth_N: np.ndarray, held_S: np.ndarray) -> list[Run]:
+        base = slot * self.layout.num_cells
+        runs: list[Run] = [(base, truth_N)]
+        for s, (place, column) in enumerate(self.layout.spans):
+            used = column.host[handle, : int(held_S[s])].astype(np.int64)
+            runs.append((base + self.layout.start[place], used))
+        return runs
+
+    def _count(self, writes: ResidentWrites, displaced: int) -> None:
+        counts = self.counts
+        counts.steps += 1
+        counts.untouched_steps += not len(writes.index_K) and not writes.runs
+        counts.crossing_steps += writes.num_crossing > 0
+        counts.whole_row_steps += writes.num_whole > 0
+        counts.whole_rows += writes.num_whole
+        counts.displaced += displaced
+
+    # -- inside a capture ------------------------------------------------------------------
+
+    def gather(
+        self, slots_B: Tensor, index_K: Tensor, value_K: Tensor, count_1: Tensor
+    ) -> dict[str, dict[str, Tensor]]:
+        """Scatter what was staged, then read the step's rows: key → column → cells."""
+        scatter_staged(self.store_RC, index_K, value_K, count_1)
+        return self.layout.cells(gather_rows(self.store_RC, slots_B))
+
+    def advance(self, slots_B: Tensor, advance_N: np.ndarray) -> None:
+        """Advance every real row, stopped or not; which is why the host's lengths are exact."""
+        advance_rows(self.store_RC, slots_B, self.advance_tensor(advance_N))
+
+    def advance_tensor(self, advance_N: np.ndarray) -> Tensor:
+        """``advance_N`` on the device, made once before the first capture that uses it."""
+        key = tuple(advance_N.tolist())
+        if key not in self._advance:
+            name = f"advance {len(self._advance)}"
+            claimed = self._buffers.claim(f"{self._node}.resident", name, (len(key),), torch.int64)
+            claimed.copy_(torch.from_numpy(advance_N))
+            self._advance[key] = claimed
+        return self._advance[key]
