@@ -9,7 +9,7 @@ LONG_MODULES = {
     "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
     "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
     "mstar_core/engine/capture.py": "a bucket: wanted, captured, chosen; one record of three uses",
-    "mstar_core/engine/node.py": "the borders of a forward, host-planned and resident, side by side",
+    "mstar_core/engine/node.py": "the borders of a forward, host-planned and resident",
     "mstar_core/resources/attention/resource.py": "paged, cross and ragged faces of one resource",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
     "mstar_core/engine/engine.py": "what a program calls, sync and async, in one page",
