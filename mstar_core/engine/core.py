@@ -244,17 +244,18 @@ class EngineCore:
 
     def _read(self, row: Row, i: int, outcome: Outcome) -> None:
         state, track = row.state, row.track
-        if state.over:
+        track.unread -= 1
+        if state.over or track.ended:
             self.dropped_rows += 1
             return
-        track.unread -= 1
         if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
             self._fail(state, _not_finite(state, outcome.number))
             return
         if row.samples:
             self._token(state, track, i, outcome)
-        if not state.over:
-            self._end_track(state, track)
+        for each in state.tracks:
+            if not state.over:
+                self._end_track(state, each)
 
     def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
         arrays, request = outcome.arrays, state.request
@@ -288,8 +289,9 @@ class EngineCore:
 
     def _close_track(self, state: RequestState, track: Track, reason: FinishReason) -> None:
         track.ended = True
+        state.reason = state.reason or reason
         if all(t.ended for t in state.tracks):
-            self._finish(state, reason)
+            self._finish(state, state.reason)
 
     # -- ends ------------------------------------------------------------------------------
 

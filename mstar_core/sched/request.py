@@ -17,6 +17,7 @@ from attrs import define, field
 
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Loop, Once, Sequence, Stream, Walk
+from mstar_core.text.stream import FinishReason
 
 
 @define(eq=False, kw_only=True)
@@ -72,6 +73,8 @@ class RequestState:
     """Tokens accepted so far."""
     failing: bool = False
     """A step of it could not be launched: nothing more is, and that step's reading ends it."""
+    reason: FinishReason | None = None
+    """Why its first track ended: a consumer ends after its producer, for the producer's reason."""
     over: bool = False
 
     @property

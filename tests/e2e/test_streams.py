@@ -1,0 +1,143 @@
+"""A producer and a consumer of one request at once, joined by an edge: a node that listens in."""
+
+import pytest
+import torch
+
+from mstar_core.engine.device import Lag
+from mstar_core.model.base import NodeSubmodule
+from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
+from mstar_core.resources.base import ResourceSpec
+from mstar_core.testing.cores import open_model, results
+from mstar_core.testing.ledger import LedgerModel, LedgerSubmodule, continuation, ledger_request
+
+CAPACITY = 3
+
+
+class Sender(LedgerSubmodule):
+    """The ledger, sending what each decode step was given."""
+
+    def forward(self, walk, inputs, plans):
+        outputs = super().forward(walk, inputs, plans)
+        if walk == "decode":
+            outputs["sent"] = torch.stack([inputs["ids"], inputs["salt"]], -1)
+        return outputs
+
+
+class Listener(NodeSubmodule):
+    """Keeps what it hears."""
+
+    def __init__(self):
+        super().__init__()
+        self.heard = {}
+        self.steps = 0
+
+    def forward(self, walk, inputs, plans):
+        self.steps += 1
+        for token, salt in inputs["sent"].tolist():
+            self.heard.setdefault(salt, []).append(token)
+        return {}
+
+
+class RelayModel(LedgerModel):
+    def nodes(self):
+        (ledger,) = super().nodes()
+        prefill, decode = ledger.walks
+        sent = Output(name="sent", shape=(2,), edge="relay")
+        fields = ("name", "node", "feed", "inputs", "samples")
+        decode = Walk(
+            outputs=(*decode.outputs, sent), **{name: getattr(decode, name) for name in fields}
+        )
+        listen = Walk(
+            name="listen",
+            node="listener",
+            feed="edge",
+            edge="relay",
+            inputs=(Input(name="sent", shape=(2,)),),
+        )
+        heard = ResourceSpec(
+            key="state",
+            kind="state",
+            options={"num_layers": 1, "blocks": {"hash": ((1,), torch.int64)}},
+        )
+        return (
+            Node(name="ledger", walks=(prefill, decode), resources=ledger.resources),
+            Node(name="listener", walks=(listen,), resources=(heard,)),
+        )
+
+    def edges(self):
+        return (
+            Edge(
+                name="relay",
+                source="decode",
+                target="listen",
+                input="sent",
+                shape=(2,),
+                dtype="int64",
+                capacity=CAPACITY,
+            ),
+        )
+
+    def graph(self):
+        producer = Sequence((Once("prefill"), Loop("decode")))
+        return Sequence((Stream(producer=producer, consumer=Once("listen"), edge="relay"),))
+
+    def build_submodule(self, node, env):
+        return Sender(env) if node == "ledger" else Listener()
+
+
+@pytest.fixture(params=[(d, lag) for d in (0, 1, 2, 3) for lag in (None, Lag(), Lag(3))], ids=str)
+def core(request, tmp_path):
+    depth, lag = request.param
+    sets = ("engine.max_rows=3", "engine.max_context=64", f"engine.in_flight={depth}")
+    core, _ = open_model(f"{__name__}:RelayModel", tmp_path, sets, lag)
+    yield core
+    while core.turn():
+        pass
+    core.check_conserved()
+    assert core.fences.num_cooling == 0
+
+
+def request(salt, new, **more):
+    return ledger_request([salt, 2, 3], salt, new, id=f"r{salt}", **more)
+
+
+def finish(core, given):
+    for one in given:
+        core.submit(one)
+    turns = 0
+    while core.turn():
+        turns += 1
+        assert turns < 1000
+    return results(core)
+
+
+def test_the_consumer_hears_every_token_in_order_and_the_request_ends_behind_it(core):
+    given = [request(n, 5 + n) for n in range(1, 6)]
+    found = finish(core, given)
+    heard = core.nodes["listener"].submodule.heard
+    for one in given:
+        salt = int(one.arrays["salt"][0])
+        tokens = continuation([salt, 2, 3], salt, one.max_new_tokens)
+        assert (found[one.id].ids, found[one.id].finish_reason) == (tokens, "length")
+        assert heard[salt] == tokens[:-1]
+
+
+def test_a_request_that_sends_nothing_ends_all_the_same(core):
+    found = finish(core, [request(1, 1)])
+    assert found["r1"].ids == continuation([1, 2, 3], 1, 1)
+    assert found["r1"].finish_reason == "length"
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 4])
+def test_a_stop_of_the_producer_ends_the_consumer_and_nobody_else(core, stop_at):
+    """KV-17"""
+    tokens = continuation([1, 2, 3], 1, 30)
+    stop = tokens[stop_at]
+    kept = tokens[: tokens.index(stop)]
+    other = request(2, 12)
+    found = finish(core, [request(1, 30, stop_ids=frozenset({stop})), other])
+    assert (found["r1"].ids, found["r1"].finish_reason) == (kept, "stop")
+    assert found["r2"].ids == continuation([2, 2, 3], 2, 12)
+    heard = core.nodes["listener"].submodule.heard
+    assert heard[2] == found["r2"].ids[:-1]
+    assert heard.get(1, [])[: len(kept)] == kept[: len(heard.get(1, []))]
