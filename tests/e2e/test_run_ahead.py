@@ -167,6 +167,21 @@ def test_the_next_owner_of_a_page_waits_until_the_overrun_steps_are_read(opened,
     assert (found["a"].ids, found["b"].ids) == (kept, tokens)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@LAGS
+def test_a_handle_is_given_out_again_only_when_no_entry_names_it(opened, depth, lag):
+    core = opened(depth, lag)
+    given, _ = request("a", 3, new=30, stop_at=4)
+    core.submit(given)
+    state = core._live["a"]
+    while not state.over:
+        core.turn()
+    while core.fences.retired < state.last_entry:
+        assert core.table.num_free == core.table.num_handles - 1
+        core.turn()
+    assert core.table.num_free == core.table.num_handles
+
+
 @DEPTHS
 @LAGS
 def test_a_prompt_that_arrives_costs_its_own_steps_and_joins_the_others(opened, depth, lag):
