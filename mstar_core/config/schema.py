@@ -141,7 +141,9 @@ class EngineConfig:
     resident: Literal["auto", "off"] = field(
         default="auto",
         validator=one_of("auto", "off"),
-        metadata=about("whether decode steps may read tables kept on the device (not built yet)"),
+        metadata=about(
+            "`off` plans captured decode steps on the host instead of in tables on the device"
+        ),
     )
     graphs: Literal["auto", "off", "recorder", "cuda"] = field(
         default="auto",
