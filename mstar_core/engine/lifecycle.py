@@ -173,5 +173,6 @@ class Lifecycle:
             counts.replayed += 1
 
     def snapshot(self) -> dict[str, object]:
-        """The counts so far, as plain values."""
-        return attrs.asdict(self.counts)
+        """The counts so far, as plain values; any thread may ask."""
+        counts = attrs.asdict(self.counts, recurse=False)
+        return {k: dict(v) if isinstance(v, dict) else v for k, v in counts.items()}
