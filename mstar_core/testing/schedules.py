@@ -27,6 +27,7 @@ class Setup:
     min_chunk: int
     in_flight: int
     graphs: str
+    resident: str
     capture_rows: tuple[int, ...]
     capture_tokens: tuple[int, ...]
     page_tokens: int
@@ -42,7 +43,9 @@ class Setup:
             f"engine.min_chunk={self.min_chunk}",
             f"engine.in_flight={self.in_flight}",
             f"engine.graphs={self.graphs}",
+            f"engine.resident={self.resident}",
             f"engine.max_context={max_context}",
+            "engine.capture.require=true",
             f"engine.capture.rows={list(self.capture_rows)}",
             f"engine.capture.tokens={list(self.capture_tokens)}",
             f"{pool}.page_tokens={self.page_tokens}",
@@ -101,7 +104,8 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
         token_budget=budget,
         min_chunk=rng.choice((1, 3, 8, budget)) if budget > 8 else rng.choice((1, 5, 8)),
         in_flight=rng.randrange(4),
-        graphs=rng.choice(("off", "recorder")),
+        graphs=rng.choice(("off", "recorder", "recorder")),
+        resident=rng.choice(("auto", "auto", "off")),
         capture_rows=tuple(sorted(rows)),
         capture_tokens=tuple(sorted({rng.choice((4, 8, 16)), rng.choice((8, budget))})),
         page_tokens=page_tokens,

@@ -41,6 +41,7 @@ def test_the_seeds_of_the_slice_reach_every_depth_lag_and_ending():
     setups = [draw_setup(life, limits) for life in range(SLICE // 8)]
     assert {s.in_flight for s in setups} == {0, 1, 2, 3}
     assert {s.graphs for s in setups} == {"off", "recorder"}
+    assert {s.resident for s in setups if s.graphs == "recorder"} == {"auto", "off"}
     assert {s.lag is None for s in setups} == {True, False}
     assert {s.num_pages is None for s in setups} == {True, False}
     drawn = [r for n in range(SLICE) for r in draw_schedule(n, setups[0], limits).requests]
