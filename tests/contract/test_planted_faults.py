@@ -368,10 +368,10 @@ def test_torch_at_import_fails_its_check(plugin):
 
 def test_an_untrue_claim_fails_its_check(plugin):
     claims = "[capabilities]\nresident_walks = {walks}\ncapture = ['prefill', 'decode']\n"
-    sound, record = plugin("sound", capabilities=claims.format(walks="[]"))
+    sound, record = plugin("sound", capabilities=claims.format(walks="['decode']"))
     sound.test_every_claim_in_the_manifest_is_true(record.manifest)
-    faulty, record = plugin("boasts", capabilities=claims.format(walks="['decode']"))
-    with pytest.raises(AssertionError, match="decode"):
+    faulty, record = plugin("boasts", capabilities=claims.format(walks="['decode', 'prefill']"))
+    with pytest.raises(AssertionError, match="prefill"):
         faulty.test_every_claim_in_the_manifest_is_true(record.manifest)
 
 

@@ -1,8 +1,10 @@
-"""Wheels built and installed without an index: ours, and two written by an outsider."""
+"""Wheels built and installed without an index: ours, and those of an outsider."""
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,65 +13,6 @@ from attrs import frozen
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 PACKAGES = (".", "plugins/qwen35", "plugins/whisper")
-
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "{dist}"
-version = "0.1.0"
-dependencies = ["mstar-core>=0.1,<0.2"]
-[project.entry-points."mstar_core.plugins"]
-{name} = "{package}.plugin"
-"""
-MODEL_PLUGIN = '''
-"""An outsider's model."""
-from mstar_core import hookimpl
-
-@hookimpl
-def provide_models(registry):
-    registry.add("outsider", "mstar_outsider.model:Outsider")
-'''
-BACKEND_PLUGIN = '''
-"""An outsider's backend."""
-from mstar_core import hookimpl
-
-@hookimpl
-def provide_backends(registry):
-    registry.add("sampling", "outside", "mstar_outside.sampling:BACKEND", priority=90)
-'''
-BACKEND = '''
-"""The core's sampling under another name."""
-from mstar_core.ops.sampling.torch_backend import BACKEND as TORCH
-
-class Outside(type(TORCH)):
-    name = "outside"
-
-BACKEND = Outside()
-'''
-OUTSIDERS = {
-    "model/pyproject.toml": PROJECT.format(
-        dist="mstar-outsider", name="outsider", package="mstar_outsider"
-    ),
-    "model/mstar_outsider/__init__.py": "",
-    "model/mstar_outsider/plugin.py": MODEL_PLUGIN,
-    "model/mstar_outsider/model.py": "class Outsider:\n    pass\n",
-    "model/mstar_outsider/mstar_plugin.toml": (
-        'api = 1\ntitle = "A model from outside"\nneeds_ops = ["sampling"]\n'
-        '[offers]\nmodels = ["outsider"]\n'
-    ),
-    "backend/pyproject.toml": PROJECT.format(
-        dist="mstar-outside", name="outside", package="mstar_outside"
-    ),
-    "backend/mstar_outside/__init__.py": "",
-    "backend/mstar_outside/plugin.py": BACKEND_PLUGIN,
-    "backend/mstar_outside/sampling.py": BACKEND,
-    "backend/mstar_outside/mstar_plugin.toml": (
-        'api = 1\ntitle = "Sampling from outside"\n[offers]\nbackends = ["sampling.outside"]\n'
-    ),
-}
-"""File → text of two distributions that were never in this repository."""
 
 
 @frozen
@@ -90,6 +33,19 @@ class Target:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def suite(self, folder: Path) -> str:
+        """The last line of pytest over the tests in ``folder``, run there. Fails if one fails."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+            cwd=folder,
+            env={"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()[-1]
 
     def cli(self, *arguments: str) -> str:
         """The stdout of ``mstar-core`` there."""
@@ -133,18 +89,18 @@ def installed(wheels, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def outsider_site(wheels, tmp_path_factory):
-    """The core beside a model and a backend that an outsider wrote, all from wheels."""
-    sources, built = tmp_path_factory.mktemp("outsiders"), tmp_path_factory.mktemp("built")
-    for name, text in OUTSIDERS.items():
-        file = sources / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    for package in ("model", "backend"):
-        build(sources / package, built)
-    (core,) = wheels.glob("mstar_core-*.whl")
-    (built / core.name).write_bytes(core.read_bytes())
-    return install(built, tmp_path_factory.mktemp("outsider-site"))
+def site_of(wheels, tmp_path_factory):
+    """``site_of(folders)``: our wheels beside those built from ``folders``, in an empty folder."""
+
+    def make(folders: Iterable[Path]) -> Target:
+        built = tmp_path_factory.mktemp("built")
+        for folder in folders:
+            build(folder, built)
+        for wheel in wheels.glob("*.whl"):
+            shutil.copy(wheel, built)
+        return install(built, tmp_path_factory.mktemp("site"))
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """What a user gets: wheels, installed without an index, list and load what they bring."""
 
-import json
 import zipfile
 
 import pytest
@@ -39,20 +38,3 @@ def test_wheels_installed_into_an_empty_folder_list_both_plugins(installed):
         assert "provide_models" in rows[name]["hooks"]
     where = installed.python("import mstar_core; print(mstar_core.__file__)")
     assert where.startswith(str(installed.folder))
-
-
-def test_an_outsiders_model_and_backend_are_listed_and_load(outsider_site):
-    rows = outsider_site.rows("--probe")
-    assert rows["outsider"]["offers"]["models"] == ["outsider"]
-    assert rows["outside"]["offers"]["backends"] == ["sampling.outside"]
-    assert (rows["outsider"]["state"], rows["outside"]["state"]) == ("ready", "ready")
-    code = """
-import json
-from mstar_core.plugins import discover, load_plugins, select_for
-records = discover()
-wiring = load_plugins(select_for("outsider", records), records=records)
-backends = [offer.name for offer in wiring.backends.candidates("sampling")]
-print(json.dumps([sorted(wiring.active), wiring.models.resolve("outsider").__name__, backends]))
-"""
-    active, model, backends = json.loads(outsider_site.python(code))
-    assert (active, model, backends) == (["outside", "outsider"], "Outsider", ["outside", "torch"])

@@ -71,7 +71,8 @@ class ModelContract:
     def test_the_requests_can_tell_a_mistake(self, alone: list[list[int]]) -> None:
         assert len(alone) >= 3, "the contract needs at least three requests"
         assert all(alone), "a request that yields no token shows nothing"
-        assert len({tuple(ids) for ids in alone}) > 1, "all answers are equal: nothing would show"
+        starts = {tuple(ids[: min(map(len, alone))]) for ids in alone}
+        assert len(starts) > 1, "all answers begin alike: nothing would show"
 
     def test_the_oracle_agrees(self, alone: list[list[int]], tmp_path: Path) -> None:
         for request, ids in zip(self._given(tmp_path), alone, strict=True):
