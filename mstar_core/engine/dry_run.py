@@ -13,13 +13,18 @@ from mstar_core.config.resolve import Resolved
 from mstar_core.engine.capture import CapturedBuckets, claim_block, wanted_buckets
 from mstar_core.engine.device import CpuDevice
 from mstar_core.engine.device_memory import pick_device
+from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.opening import load_wiring
 from mstar_core.engine.report import BucketReport, WarmupReport
+from mstar_core.engine.residence import resident_arrays
 from mstar_core.engine.sizing import claim_staging
+from mstar_core.engine.staging import StaticBlock
 from mstar_core.engine.warmup import Warmup
 from mstar_core.engine.wire import Wired, wire
+from mstar_core.fixed import FixedBuffers
 from mstar_core.model.checkpoint import open_checkpoint
 from mstar_core.model.weights import plan_weights
+from mstar_core.step import Bucket
 
 
 def dry_run(resolved: Resolved, *, offline: bool = False) -> WarmupReport:
@@ -73,6 +78,15 @@ def _claim_buckets(warmup: Warmup, buckets: CapturedBuckets) -> dict[str, list[B
             if refusals:
                 buckets.dropped[bucket] = refusals
             else:
-                claim_block(node, bucket, wired.buffers)
+                _claim_block(node, bucket, wired.buffers)
                 found.setdefault(name, []).append(BucketReport(bucket=str(bucket), captured=True))
     return found
+
+
+def _claim_block(node: NodeRuntime, bucket: Bucket, buffers: FixedBuffers) -> None:
+    """The block that capturing ``bucket`` claims."""
+    if bucket.walk in node.resident_walks:
+        arrays = resident_arrays(node.tables, bucket, None)
+        StaticBlock.claim(buffers, f"{node.name} {bucket} resident", arrays)
+    else:
+        claim_block(node, bucket, buffers)

@@ -1,0 +1,36 @@
+"""What ``check`` says a start will take is what it takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from mstar_core.engine.dry_run import dry_run
+from mstar_core.engine.opening import open_core, resolve_config
+
+SMALL = ("device=cpu", "engine.max_rows=4", "engine.token_budget=64", "engine.kv_memory=64MiB")
+
+
+@pytest.mark.parametrize("graphs", ["off", "recorder"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_estimate_is_what_a_start_allocates(graphs, dtype):
+    sets = (*SMALL, f"engine.graphs={graphs}", f"model.dtype={dtype}")
+    estimate = dry_run(resolve_config("qwen35_tiny", sets), offline=True)
+    _, wired, report = open_core("qwen35_tiny", sets, offline=True)
+    assert estimate.memory == report.memory
+    claimed = sum(wired.buffers.bytes_by_owner().values())
+    weights = sum(size for owner, size in report.memory.items() if owner.startswith("weights"))
+    assert sum(report.memory.values()) == claimed + weights
+    assert weights == sum(p.nbytes for n in wired.nodes.values() for p in _tensors(n.submodule))
+
+
+def _tensors(module):
+    return {id(t): t for t in [*module.parameters(), *module.buffers()]}.values()
+
+
+def test_a_dry_run_names_the_buckets_that_a_start_captures():
+    sets = (*SMALL, "engine.graphs=recorder")
+    estimate = dry_run(resolve_config("qwen35_tiny", sets), offline=True)
+    _, _, report = open_core("qwen35_tiny", sets, offline=True)
+    want = {b.bucket for node in report.nodes for b in node.buckets if b.captured}
+    assert {b.bucket for node in estimate.nodes for b in node.buckets if b.captured} == want
+    assert want

@@ -1,0 +1,108 @@
+"""Which backend computes an operation: the highest that applies, or the one that was asked for."""
+
+import pytest
+import torch
+from attrs import evolve
+
+from mstar_core.engine.backends import BackendChooser
+from mstar_core.errors import ConfigError, Refusal
+from mstar_core.ops.backend import Backend
+from mstar_core.plugins.wiring import Wiring
+
+WHY = Refusal(
+    code="not-installed",
+    where="backend sampling.fast",
+    got="no library fastlib",
+    want="fastlib 2.1 or newer",
+    fix="pip install mstar-fast[fastlib]",
+    owner="mstar-fast",
+)
+
+
+class Fast(Backend):
+    """Cannot run here."""
+
+    operation = "sampling"
+    name = "fast"
+
+    def available(self, device):
+        return WHY
+
+    def bind(self, request):
+        raise AssertionError
+
+
+class Plain(Backend):
+    """Runs here, and binds its own name."""
+
+    operation = "sampling"
+    name = "plain"
+
+    def supports(self, request):
+        return None if request.dtype == torch.float32 else evolve(WHY, got=str(request.dtype))
+
+    def bind(self, request):
+        return "plain's record"
+
+
+FAST, PLAIN = Fast(), Plain()
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """``choose(settings, dtype)``: the core's sampling, ``plain`` before it, ``fast`` first."""
+    wiring = Wiring.of_core()
+    wiring.backends.add("sampling", "fast", "fast.module:BACKEND", priority=90)
+    wiring.backends.add("sampling", "plain", "plain.module:BACKEND", priority=50)
+    loaded = {"fast": FAST, "plain": PLAIN}
+    offers = wiring.backends.candidates("sampling")
+    load = type(offers[0]).load
+    monkeypatch.setattr(
+        type(offers[0]), "load", lambda offer: loaded.get(offer.name) or load(offer)
+    )
+
+    def chooser(settings=None, dtype=torch.float32):
+        return BackendChooser(
+            wiring=wiring, device="cpu", dtype=dtype, settings={"text": settings or {}}
+        )
+
+    return chooser
+
+
+def test_auto_takes_the_highest_that_applies_and_says_why_it_passed_others_over(choose):
+    """CG-11"""
+    chooser = choose()
+    assert chooser.bind("text", "sampling", {}) == "plain's record"
+    (choice,) = chooser.choices.values()
+    assert (choice.name, choice.asked_for, choice.passed_over) == ("plain", "auto", (WHY,))
+
+
+def test_auto_goes_on_to_the_next_where_a_backend_does_not_take_the_dtype(choose):
+    chooser = choose(dtype=torch.float16)
+    chooser.bind("text", "sampling", {"vocab_size": 8})
+    (choice,) = chooser.choices.values()
+    assert choice.name == "torch"
+    assert [r.got for r in choice.passed_over] == ["no library fastlib", "torch.float16"]
+
+
+def test_an_explicit_backend_that_does_not_apply_is_an_error_with_its_remedy(choose):
+    """CG-11: never a silent fallback."""
+    with pytest.raises(ConfigError) as raised:
+        choose({"sampling": "fast"}).bind("text", "sampling", {})
+    error = raised.value
+    assert error.where == "nodes.text.backends.sampling"
+    assert (error.got, error.fix) == ("fast", "pip install mstar-fast[fastlib]")
+    assert "fastlib 2.1 or newer" in error.want
+
+
+def test_a_backend_that_nobody_brings_is_an_error_with_the_nearest_and_the_way_to_get_it(choose):
+    with pytest.raises(ConfigError) as raised:
+        choose({"sampling": "plian"}).bind("text", "sampling", {})
+    assert raised.value.want == "auto, or one of: fast, plain, torch"
+    assert raised.value.fix == "write 'plain'; or install the plugin that brings it"
+
+
+def test_an_operation_that_nobody_implements_is_an_error_with_the_nearest(choose):
+    with pytest.raises(ConfigError) as raised:
+        choose().bind("text", "samplings", {})
+    assert raised.value.fix == "write 'sampling'"
