@@ -8,11 +8,12 @@ import attrs
 import numpy as np
 import torch
 from attrs import define, field
+from torch import Tensor
 
 from mstar_core.engine.graphs import CaptureRefused, Graph, GraphBackend
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.residence import resident_arrays
-from mstar_core.engine.staging import Landing, StaticBlock
+from mstar_core.engine.staging import Landing, ReadPlace, StaticBlock, pack_reads
 from mstar_core.errors import ConfigError, Refusal, SealedError, Words
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.walks import Walk
@@ -30,13 +31,15 @@ class Captured:
     """Every int of every plan, as the graph has baked it in."""
     resident: bool = False
     """Its plans come off the device tables."""
+    places: Mapping[str, ReadPlace] = field(factory=dict)
+    """Where each output lies in what the graph packs for the host."""
     received: np.ndarray | None = None
     """The row numbers that a resident bucket's block holds."""
 
     def replay(self, landing: Landing) -> None:
         """Run the graph, then send what the host reads."""
         self.graph.replay()
-        landing.copy_out(self.graph.outputs)
+        landing.copy_out(self.graph.outputs[PACKED], self.places)
 
     def check_bounds(self, plans: Mapping[str, Plan]) -> None:
         """Raise SealedError where a plan's int is not the bucket's."""
@@ -83,6 +86,21 @@ class CapturedBuckets:
                 continue
             return bucket
         return None
+
+
+PACKED = "packed"
+
+
+@define(eq=False)
+class PackedForward:
+    """A forward whose outputs leave it as one packed tensor."""
+
+    forward: Callable[[], Mapping[str, Tensor]]
+    places: Mapping[str, ReadPlace] = field(factory=dict, init=False)
+
+    def __call__(self) -> dict[str, Tensor]:
+        packed, self.places = pack_reads(self.forward())
+        return {PACKED: packed}
 
 
 def plan_ints(plans: Mapping[str, Plan]) -> dict[tuple[str, str], int]:
@@ -158,8 +176,15 @@ def capture_bucket(
     walk = node.walks[bucket.walk]
     block, plans = claim_block(node, bucket, buffers)
     name = f"node {node.name}, bucket {bucket}"
-    graph = graphs.capture(name, lambda: node.run(walk, plans, block.views), [block.block])
-    return Captured(bucket=bucket, graph=graph, block=block, bounds=plan_ints(plans))
+    forward = PackedForward(lambda: node.run(walk, plans, block.views))
+    graph = graphs.capture(name, forward, [block.block])
+    return Captured(
+        bucket=bucket,
+        graph=graph,
+        block=block,
+        bounds=plan_ints(plans),
+        places=forward.places,
+    )
 
 
 def _capture_resident(
@@ -169,8 +194,11 @@ def _capture_resident(
     arrays = resident_arrays(node.tables, bucket, None)
     block = StaticBlock.claim(buffers, f"{node.name} {bucket} resident", arrays)
     name = f"node {node.name}, bucket {bucket}, resident"
-    graph = graphs.capture(name, lambda: node.run_resident(bucket, block.views)[0], [block.block])
-    return Captured(bucket=bucket, graph=graph, block=block, bounds={}, resident=True)
+    forward = PackedForward(lambda: node.run_resident(bucket, block.views)[0])
+    graph = graphs.capture(name, forward, [block.block])
+    return Captured(
+        bucket=bucket, graph=graph, block=block, bounds={}, resident=True, places=forward.places
+    )
 
 
 def capture_all(

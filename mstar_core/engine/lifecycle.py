@@ -22,7 +22,7 @@ from mstar_core.engine.capture import Captured, CapturedBuckets
 from mstar_core.engine.device import Device, Event
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.residence import RowRing, resident_arrays
-from mstar_core.engine.staging import Landing, ReadBack, Staging
+from mstar_core.engine.staging import Landing, ReadBack, Staging, pack_reads
 from mstar_core.errors import DeviceFault
 from mstar_core.resources.fence import Fences
 from mstar_core.sched.scheduler import Row
@@ -139,7 +139,7 @@ class Lifecycle:
         walk, plans = node.walks[step.walk], node.plan(step, step.lease)
         if captured is None:
             tensors = self.staging.stage(node.arrays(step, rows, plans, None))
-            self.device.run(lambda: landing.copy_out(node.run(walk, plans, tensors)))
+            self.device.run(lambda: landing.copy_out(*pack_reads(node.run(walk, plans, tensors))))
             return
         captured.check_bounds(plans)
         self.staging.stage(node.arrays(step, rows, plans, captured.bucket), captured.block)

@@ -29,26 +29,34 @@ from mstar_core.step import Bucket
 
 def walk_refusal(node: NodeRuntime, walk: Walk) -> Refusal | None:
     """Why a walk that nobody vetoes still cannot be resident: it is no plain decode."""
-    spans = node.resident_spans(walk.name)
     got = None
     if walk.feed != "loop":
         got = f"rows that are fed from the {walk.feed}"
     elif any(output.edge is not None for output in walk.outputs):
         got = "an output that travels an edge"
-    elif odd := [key for key, span in spans.items() if span not in (0, 1)]:
-        got = f"rows that add {spans[odd[0]]} tokens to {odd[0]}"
-    elif not all(isinstance(node.resources[key], Resident) for key in spans):
-        got = "a resource without columns"
+    else:
+        got = _odd_part(node, walk)
     if got is None:
         return None
     return Refusal(
         code="not-a-plain-decode",
         where=f"node {node.name}, walk {walk.name}",
         got=got,
-        want="one looped item a row, which adds one token or none to each resource",
+        want="one looped item a row, which adds one token to each resource, or only reads a pool",
         fix="nothing to do: the walk is planned on the host",
         owner=node.name,
     )
+
+
+def _odd_part(node: NodeRuntime, walk: Walk) -> str | None:
+    """What is odd in what a row of the walk does to some resource."""
+    for key, span in node.resident_spans(walk.name).items():
+        resource = node.resources[key]
+        if not isinstance(resource, Resident):
+            return f"{key}, a resource without columns"
+        if span not in resource.resident_adds:
+            return f"rows that add {span} tokens to {key}"
+    return None
 
 
 def give_tables(

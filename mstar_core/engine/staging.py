@@ -158,37 +158,60 @@ class Staging:
         return layout.views(block) if target is None else target.views
 
 
+_NUMPY = {
+    dtype: torch.empty(0, dtype=dtype).numpy().dtype
+    for dtype in (torch.int64, torch.int32, torch.float32, torch.uint8, torch.bool)
+}
+ReadPlace = tuple[np.dtype, tuple[int, ...], int, int]
+"""dtype, shape, first byte and number of bytes of one output in a packed block."""
+
+
+def pack_reads(outputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, ReadPlace]]:
+    """Outputs end to end in one uint8 tensor, so that one copy brings them; and where each lies.
+
+    Wide dtypes come first, so that each is aligned.
+    """
+    places: dict[str, ReadPlace] = {}
+    pieces: list[Tensor] = []
+    at = 0
+    for name, value in sorted(outputs.items(), key=lambda pair: -pair[1].element_size()):
+        size = value.numel() * value.element_size()
+        places[name] = (_NUMPY[value.dtype], tuple(value.shape), at, size)
+        pieces.append(value.contiguous().view(torch.uint8).flatten())
+        at += size
+    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.uint8), places
+
+
 @define(eq=False)
 class Landing:
     """Where one entry's outputs land on the host."""
 
     _device: Device
     _block: Tensor
-    _rows: dict[str, Tensor] = field(factory=dict, init=False)
+    _places: Mapping[str, ReadPlace] = field(factory=dict, init=False)
 
-    def copy_out(self, outputs: Mapping[str, Tensor]) -> None:
-        """Send these outputs to the host: inside ``Device.run``, behind what computes them.
+    def copy_out(self, packed: Tensor, places: Mapping[str, ReadPlace]) -> None:
+        """Send packed outputs to the host: inside ``Device.run``, behind what computes them.
 
         Raises SealedError where they exceed the block.
         """
-        offset = 0
-        for name, value in outputs.items():
-            end = offset + value.numel() * value.element_size()
-            if end > len(self._block):
-                raise SealedError(
-                    where=f"read-back, output {name}",
-                    got=Words(f"{end} bytes in one step"),
-                    want=f"at most {len(self._block)} bytes, the size at build",
-                    fix="size the read-back from the widest step's outputs",
-                )
-            row = self._block[offset:end].view(value.dtype).view(value.shape)
-            self._device.copy_out(value, row)
-            self._rows[name] = row
-            offset = -(-end // ALIGN_BYTES) * ALIGN_BYTES
+        if len(packed) > len(self._block):
+            raise SealedError(
+                where=f"read-back of {', '.join(places)}",
+                got=Words(f"{len(packed)} bytes in one step"),
+                want=f"at most {len(self._block)} bytes, the size at build",
+                fix="size the read-back from the widest step's outputs",
+            )
+        self._device.copy_out(packed, self._block[: len(packed)])
+        self._places = places
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Copies of what landed; right once the entry's event has passed."""
-        return {name: row.numpy().copy() for name, row in self._rows.items()}
+        block = self._block.numpy()
+        return {
+            name: np.frombuffer(block[at : at + size].tobytes(), dtype).reshape(shape)
+            for name, (dtype, shape, at, size) in self._places.items()
+        }
 
 
 class ReadBack:

@@ -117,9 +117,9 @@ class Warmup:
         for name, node in self.wired.nodes.items():
             walks, refusals = residents[name]
             off = _off(name, config.resident, captures) if walks else None
-            more = [off] if off else [walk_refusal(node, node.walks[w]) for w in sorted(walks)]
-            refused = [r for r in more if r is not None]
-            kept = [] if refused else sorted(walks)
+            asked = {walk: off or walk_refusal(node, node.walks[walk]) for walk in sorted(walks)}
+            kept = [walk for walk, refused in asked.items() if refused is None]
+            refused = tuple(dict.fromkeys(r for r in asked.values() if r is not None))
             residents[name] = frozenset(kept), (*refusals, *refused)
             if kept:
                 width = max(config.capture_rows)

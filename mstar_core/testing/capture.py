@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mstar_core.engine.device import CpuDevice, Lag
 from mstar_core.engine.recorder import Recorder
-from mstar_core.engine.staging import Key, ReadBack, Staging, StaticBlock
+from mstar_core.engine.staging import Key, ReadBack, Staging, StaticBlock, pack_reads
 from mstar_core.fixed import FixedBuffers
 
 Arrays = Mapping[Key, np.ndarray]
@@ -78,7 +78,7 @@ def check_capture(case: CaptureCase, steps: Sequence[Arrays], lag: Lag | None = 
         landing = read_back.lend()
         staging.stage(case.pad(arrays), block)
         device.run(graph.replay)
-        device.run(lambda to=landing: to.copy_out(graph.outputs))  # type: ignore[misc]
+        device.run(lambda to=landing: to.copy_out(*pack_reads(graph.outputs)))  # type: ignore[misc]
         device.record().wait(10.0)
         _compare(number, landing.arrays(), want)
         _compare_pools(number, case.pools, want_pools)

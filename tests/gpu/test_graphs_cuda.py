@@ -12,7 +12,7 @@ from torch import nn
 
 from mstar_core.engine.device import open_device
 from mstar_core.engine.graphs import CaptureRefused
-from mstar_core.engine.staging import ReadBack, Staging, StaticBlock
+from mstar_core.engine.staging import ReadBack, Staging, StaticBlock, pack_reads
 from mstar_core.errors import DeviceFault
 from mstar_core.fixed import FixedBuffers
 
@@ -56,7 +56,7 @@ def test_a_graph_replays_what_was_staged_into_its_block(device, graphs, module):
         x = rng.standard_normal((4, 8)).astype(np.float32)
         landing = read_back.lend()
         staging.stage({KEY: x}, block)
-        device.run(lambda to=landing: (graph.replay(), to.copy_out(graph.outputs)))
+        device.run(lambda to=landing: (graph.replay(), to.copy_out(*pack_reads(graph.outputs))))
         waiting.append((x, landing, device.record()))
         if len(waiting) == 2:
             sent, landed, event = waiting.pop(0)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mstar_core.engine.device import CpuDevice, Lag
-from mstar_core.engine.staging import BlockLayout, ReadBack, Staging, StaticBlock
+from mstar_core.engine.staging import BlockLayout, ReadBack, Staging, StaticBlock, pack_reads
 from mstar_core.errors import SealedError
 from mstar_core.fixed import FixedBuffers
 
@@ -117,7 +117,9 @@ def read_steps(depth: int, in_flight: int, lag: Lag, num_steps: int = 8) -> list
 
     for n in range(num_steps):
         landing = back.lend()
-        device.run(lambda n=n, to=landing: to.copy_out({"x": torch.full((2,), float(n))}))
+        device.run(
+            lambda n=n, to=landing: to.copy_out(*pack_reads({"x": torch.full((2,), float(n))}))
+        )
         waiting.append((landing, device.record()))
         if n >= in_flight:
             retire()
@@ -139,7 +141,7 @@ def test_a_landing_holds_several_outputs_and_nothing_before_its_event():
     device = CpuDevice(Lag())
     landing = ReadBack(device, depth=1, max_bytes=64).lend()
     outputs = {"ids": torch.tensor([4, 5]), "finite": torch.tensor([True, False])}
-    device.run(lambda: landing.copy_out(outputs))
+    device.run(lambda: landing.copy_out(*pack_reads(outputs)))
     assert landing.arrays() == {}
     device.record().wait(1.0)
     assert {k: v.tolist() for k, v in landing.arrays().items()} == {
@@ -150,5 +152,5 @@ def test_a_landing_holds_several_outputs_and_nothing_before_its_event():
 
 def test_outputs_wider_than_the_landing_are_an_error_that_names_the_output():
     landing = ReadBack(CpuDevice(), depth=1, max_bytes=8).lend()
-    with pytest.raises(SealedError, match="output ids"):
-        landing.copy_out({"ids": torch.zeros(2, dtype=torch.int64)})
+    with pytest.raises(SealedError, match="read-back of ids"):
+        landing.copy_out(*pack_reads({"ids": torch.zeros(2, dtype=torch.int64)}))
