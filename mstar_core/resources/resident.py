@@ -8,7 +8,7 @@ what a row should hold, and builds its plan from the columns that were gathered 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from attrs import frozen
@@ -50,6 +50,9 @@ class ResidentRows:
 @runtime_checkable
 class Resident(Protocol):
     """A resource that a captured step can read off device tables."""
+
+    resident_adds: ClassVar[tuple[int, ...]]
+    """What a row of a resident walk may add to it: 1, and 0 where a walk may only read it."""
 
     def resident_columns(self) -> tuple[Column, ...]:
         """The columns; none for a resource that derives its plan from others."""

@@ -95,6 +95,7 @@ class AttentionResource(Resource):
     kind: ClassVar[str] = "attention"
     Options: ClassVar[type] = AttentionOptions
     Config: ClassVar[type] = AttentionConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     options: AttentionOptions

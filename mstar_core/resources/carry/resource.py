@@ -13,7 +13,7 @@ Row 0 is trash: a row that does not sample, and padding, write there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +38,7 @@ class CarryResource(Resource):
     kind: ClassVar[str] = "carry"
     Options: ClassVar[type] = CarryOptions
     Config: ClassVar[type] = CarryConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     options: CarryOptions
@@ -82,11 +83,7 @@ class CarryResource(Resource):
         rows.index_copy_(0, plan.write_B, values_B.to(rows.dtype))
 
     def can_open(self, opening: Opening) -> Shortage | None:
-        if self.ids.num_free:
-            return None
-        return Shortage(
-            key=self.key, need=1, free=0, cooling=self.ids.num_cooling, unit="carry rows"
-        )
+        return self._no_row()
 
     def open(self, handle: int, opening: Opening) -> None:
         self.row[handle] = self.ids.take(1)[0]
@@ -141,8 +138,29 @@ class CarryResource(Resource):
         self.row[handle] = 0
         self.written[handle] = False
 
+    def pieces(self, handle: int) -> Sequence[Tensor]:
+        """The row of every tensor."""
+        return [rows[self.row[handle]] for rows in self.tensors.values()]
+
+    def offload(self, handle: int, fence: int) -> None:
+        self.ids.give_back([self.row[handle]], fence)
+        self.row[handle] = 0
+
+    def can_reload(self, handle: int) -> Shortage | None:
+        return self._no_row()
+
+    def reload(self, handle: int) -> None:
+        self.row[handle] = self.ids.take(1)[0]
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         return {"carry rows": (self.ids.num_free + self.ids.num_cooling, self.ids.num_ids)}
+
+    def _no_row(self) -> Shortage | None:
+        if self.ids.num_free:
+            return None
+        return Shortage(
+            key=self.key, need=1, free=0, cooling=self.ids.num_cooling, unit="carry rows"
+        )
 
 
 def carry_step(step: ResourceStep) -> CarryStep:

@@ -58,6 +58,7 @@ class GatedDeltaResource(Resource):
     kind: ClassVar[str] = "gated_delta"
     Options: ClassVar[type] = GatedDeltaOptions
     Config: ClassVar[type] = GatedDeltaConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     options: GatedDeltaOptions

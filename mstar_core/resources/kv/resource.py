@@ -12,7 +12,7 @@ page when a stream crosses into it; ``close`` gives all back behind the fence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +40,7 @@ class KVResource(Resource):
     kind: ClassVar[str] = "kv"
     Options: ClassVar[type] = KVOptions
     Config: ClassVar[type] = KVConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (0, 1)
 
     key: str
     options: KVOptions
@@ -116,6 +117,11 @@ class KVResource(Resource):
         free = self.table.pool.num_free
         return self._shortage(int(missing_B.sum()), free, leading_rows(missing_B, free))
 
+    def quiet_tokens(self, handles_B: np.ndarray) -> np.ndarray:
+        room_B = self.table.num_held[handles_B] * self.page_tokens
+        left_B: np.ndarray = room_B - self.table.length[handles_B]
+        return left_B
+
     def take(self, step: ResourceStep) -> None:
         missing_B = self.table.missing(step.handles_B, step.spans_B)
         self.table.grow(step.handles_B, missing_B)
@@ -169,6 +175,21 @@ class KVResource(Resource):
 
     def close(self, handle: int, fence: int) -> None:
         self.table.release(handle, fence)
+
+    def pieces(self, handle: int) -> Sequence[Tensor]:
+        """Keys and values of every page, ``[L, page_tokens, G, D]`` each."""
+        held = self.table.pages[handle, : self.table.pages_for(int(self.table.length[handle]))]
+        return [pool[:, page] for page in held.tolist() for pool in self.pool.both]
+
+    def offload(self, handle: int, fence: int) -> None:
+        self.table.leave(handle, fence)
+
+    def can_reload(self, handle: int) -> Shortage | None:
+        need = int(self.table.num_away[handle])
+        return self._shortage(need, self.table.pool.num_free - self.table.num_owed, 0)
+
+    def reload(self, handle: int) -> None:
+        self.table.come_back(handle)
 
     def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
         """See :meth:`PageTable.fork`."""

@@ -37,6 +37,7 @@ class PositionResource(Resource):
     kind: ClassVar[str] = "position"
     Options: ClassVar[type] = PositionOptions
     Config: ClassVar[type] = PositionConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     options: PositionOptions

@@ -14,7 +14,7 @@ the token's position, the draw and the vocabulary id; row and step play no part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
@@ -55,6 +55,7 @@ class SamplerResource(Resource):
     kind: ClassVar[str] = "sampler"
     Options: ClassVar[type] = SamplerOptions
     Config: ClassVar[type] = SamplerConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     config: SamplerConfig
@@ -69,6 +70,8 @@ class SamplerResource(Resource):
     chain: RuleChain
     kept: KeptSettings
     ops: Sampling
+    carry_row: np.ndarray
+    """int64 per request: the row of the carry that the rules' state and the settings lie in."""
 
     @classmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> SamplerResource:
@@ -95,6 +98,7 @@ class SamplerResource(Resource):
             chain=RuleChain.claim(spec.key, options.rules, vocab, carry.num_rows, env),
             kept=KeptSettings.claim(spec.key, carry.num_rows, len(options.rules), env),
             ops=env.bind("sampling", {"vocab_size": vocab}),
+            carry_row=carry.row,
         )
 
     def last(self, hidden_TH: Tensor, plan: SamplerPlan) -> Tensor:
@@ -160,9 +164,7 @@ class SamplerResource(Resource):
     def can_open(self, opening: Opening) -> Shortage | None:
         if not _settings(opening).needs_row or self.rows.num_free:
             return None
-        return Shortage(
-            key=self.key, need=1, free=0, cooling=self.rows.num_cooling, unit="penalty rows"
-        )
+        return self._no_row()
 
     def open(self, handle: int, opening: Opening) -> None:
         settings = _settings(opening)
@@ -245,6 +247,28 @@ class SamplerResource(Resource):
             self.rows.give_back([self.table.penalty_row[handle]], fence)
         self.table.clear(handle)
 
+    def pieces(self, handle: int) -> Sequence[Tensor]:
+        """The penalty row where the request has one, the rules' state, and the kept settings."""
+        carry, penalty = int(self.carry_row[handle]), int(self.table.penalty_row[handle])
+        own = [tensor[penalty] for tensor in attrs.astuple(self.pool, recurse=False)]
+        by_carry = [t for kept in self.chain.kept for t in kept.values()]
+        by_carry += attrs.astuple(self.kept, recurse=False)
+        return [*(own if penalty else ()), *(tensor[carry] for tensor in by_carry)]
+
+    def offload(self, handle: int, fence: int) -> None:
+        if self.table.penalty_row[handle]:
+            self.rows.give_back([self.table.penalty_row[handle]], fence)
+            self.table.penalty_row[handle] = 0
+
+    def can_reload(self, handle: int) -> Shortage | None:
+        if not self.table.needs[handle] & PENALISED or self.rows.num_free:
+            return None
+        return self._no_row()
+
+    def reload(self, handle: int) -> None:
+        if self.table.needs[handle] & PENALISED:
+            self.table.penalty_row[handle] = self.rows.take(1)[0]
+
     def variant(self, step: ResourceStep) -> int:
         needs_B = self.table.needs[step.handles_B]
         return int(np.bitwise_or.reduce(needs_B[carry_step(step).samples_B], initial=0))
@@ -269,6 +293,10 @@ class SamplerResource(Resource):
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         return {"penalty rows": (self.rows.num_free + self.rows.num_cooling, self.rows.num_ids)}
+
+    def _no_row(self) -> Shortage:
+        cooling = self.rows.num_cooling
+        return Shortage(key=self.key, need=1, free=0, cooling=cooling, unit="penalty rows")
 
     def _num_top(self, step: ResourceStep, lease: Lease | None) -> int:
         wanted = self.table.top_logprobs[step.handles_B].max(initial=0)

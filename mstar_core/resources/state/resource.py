@@ -12,7 +12,7 @@ by select, so whatever a slot holds (NaN too) reaches nobody.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ class StateResource(Resource):
     kind: ClassVar[str] = "state"
     Options: ClassVar[type] = StateOptions
     Config: ClassVar[type] = StateConfig
+    resident_adds: ClassVar[tuple[int, ...]] = (1,)
 
     key: str
     options: StateOptions
@@ -66,9 +67,7 @@ class StateResource(Resource):
         return {name: block[index] for name, block in self.pool.blocks.items()}
 
     def can_open(self, opening: Opening) -> Shortage | None:
-        if self.ids.num_free:
-            return None
-        return Shortage(key=self.key, need=1, free=0, cooling=self.ids.num_cooling, unit="slots")
+        return self._no_slot()
 
     def open(self, handle: int, opening: Opening) -> None:
         self.slot[handle] = self.ids.take(1)[0]
@@ -104,5 +103,24 @@ class StateResource(Resource):
         self.slot[handle] = 0
         self.started[handle] = False
 
+    def pieces(self, handle: int) -> Sequence[Tensor]:
+        """Every block of the slot, all layers, ``[L, *shape]`` each."""
+        return [block[:, self.slot[handle]] for block in self.pool.blocks.values()]
+
+    def offload(self, handle: int, fence: int) -> None:
+        self.ids.give_back([self.slot[handle]], fence)
+        self.slot[handle] = 0
+
+    def can_reload(self, handle: int) -> Shortage | None:
+        return self._no_slot()
+
+    def reload(self, handle: int) -> None:
+        self.slot[handle] = self.ids.take(1)[0]
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         return {"slots": (self.ids.num_free + self.ids.num_cooling, self.ids.num_ids)}
+
+    def _no_slot(self) -> Shortage | None:
+        if self.ids.num_free:
+            return None
+        return Shortage(key=self.key, need=1, free=0, cooling=self.ids.num_cooling, unit="slots")
