@@ -111,3 +111,18 @@ def test_who_used_a_slot_before_does_not_matter(fill):
     assert answered(core, [prompt(5, seed=2)]) == [fresh]
     spoil(wired, fill)
     assert answered(core, [prompt(5, seed=2)]) == [fresh]
+
+
+def test_weights_that_give_no_numbers_give_no_text():
+    """QW-05: NaN inside one layer is an error of each request, and never a text."""
+    core, wired = opened("engine.max_rows=2", "engine.token_budget=64")
+    layer = wired.nodes["text"].submodule.layers[1]
+    next(layer.parameters())[0] = float("nan")
+    for request in (prompt(5), prompt(9)):
+        core.submit(request)
+    while core.turn():
+        pass
+    finishes = [event for event in core.drain() if not isinstance(event, TokenEvent)]
+    assert [f.reason for f in finishes] == ["error", "error"]
+    assert all("not finite" in f.error["got"] for f in finishes)
+    core.check_conserved()
