@@ -21,7 +21,6 @@ leak on abort                     Resource        a_request_that_took_no_step_le
 ================================  ==============  ==============================================
 """
 
-import sys
 from functools import partial
 from typing import Any
 
@@ -34,14 +33,13 @@ from mstar_core.ops.gated_delta import cases as delta_cases
 from mstar_core.ops.gated_delta.torch_backend import TorchGatedDelta
 from mstar_core.ops.paged_attention import cases as attention_cases
 from mstar_core.ops.paged_attention.torch_backend import TorchPagedAttention
-from mstar_core.plugins import Wiring, discover
+from mstar_core.plugins import Wiring
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.state import StateResource
 from mstar_core.testing import (
     GatedDeltaContract,
     ModelContract,
     PagedAttentionContract,
-    PluginContract,
     ResourceContract,
     World,
 )
@@ -319,44 +317,6 @@ def test_a_hook_in_a_step_fails_its_check(tmp_path):
 
 # Plugins
 
-PROVIDES = """
-@hookimpl
-def provide_models(registry):
-    registry.add("{name}", "mstar_core.testing.ledger:LedgerModel")
-"""
-
-
-@pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """Installs a plugin over the ledger model, and gives its contract and its row."""
-    packages = []
-
-    def install(name, *, head="", capabilities=""):
-        package, info = tmp_path / name, tmp_path / f"mstar_{name}-0.1.0.dist-info"
-        packages.append(name)
-        for folder in (package, info):
-            folder.mkdir()
-        code = "from mstar_core import hookimpl\n" + head + PROVIDES.format(name=name)
-        (package / "__init__.py").touch()
-        (package / "plugin.py").write_text(code)
-        manifest = f'api = 1\ntitle = "{name}"\n[offers]\nmodels = ["{name}"]\n{capabilities}'
-        (package / "mstar_plugin.toml").write_text(manifest)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: mstar-{name}\nVersion: 0.1.0\n"
-            "Requires-Dist: mstar-core>=0.1,<0.2\n"
-        )
-        (info / "entry_points.txt").write_text(f"[mstar_core.plugins]\n{name} = {name}.plugin\n")
-        monkeypatch.syspath_prepend(tmp_path)
-        (tmp_path / "config.json").write_text("{}")
-        config = tmp_path / f"{name}.yaml"
-        config.write_text(f"model: {{name: {name}, path: {tmp_path}, load: random}}\n")
-        contract = type("Kit", (PluginContract,), {"name": name, "config": config})()
-        return contract, next(record for record in discover() if record.name == name)
-
-    yield install
-    for module in [m for m in sys.modules if m.partition(".")[0] in packages]:
-        del sys.modules[module]
-
 
 def test_torch_at_import_fails_its_check(plugin):
     sound, record = plugin("sound")
@@ -368,14 +328,14 @@ def test_torch_at_import_fails_its_check(plugin):
 
 def test_an_untrue_claim_fails_its_check(plugin):
     claims = "[capabilities]\nresident_walks = {walks}\ncapture = ['prefill', 'decode']\n"
-    sound, record = plugin("sound", capabilities=claims.format(walks="['decode']"))
+    sound, record = plugin("sound", claims=claims.format(walks="['decode']"))
     sound.test_every_claim_in_the_manifest_is_true(record.manifest)
-    faulty, record = plugin("boasts", capabilities=claims.format(walks="['decode', 'prefill']"))
+    faulty, record = plugin("boasts", claims=claims.format(walks="['decode', 'prefill']"))
     with pytest.raises(AssertionError, match="prefill"):
         faulty.test_every_claim_in_the_manifest_is_true(record.manifest)
 
 
 def test_a_claim_that_nobody_tests_fails_its_check(plugin):
-    faulty, record = plugin("vague", capabilities="[capabilities]\nbatching = true\n")
+    faulty, record = plugin("vague", claims="[capabilities]\nbatching = true\n")
     with pytest.raises(AssertionError, match="claim_batching"):
         faulty.test_every_claim_in_the_manifest_is_true(record.manifest)

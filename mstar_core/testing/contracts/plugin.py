@@ -35,9 +35,11 @@ _LOAD = """
 import sys, json
 sys.path[:] = json.loads(sys.argv[1])
 sys.modules["torch"] = None
+from importlib import import_module
 from mstar_core.plugins import Wiring, discover
 from mstar_core.plugins.load import load_one
 (record,) = [r for r in discover() if r.name == sys.argv[2]]
+import_module(record.module)
 load_one(record, Wiring.of_core(), None)
 """
 
