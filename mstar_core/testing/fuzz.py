@@ -146,24 +146,32 @@ def ledger_oracle(request: Request) -> list[int]:
     return continuation(ids, salt, request.max_new_tokens)
 
 
-def fuzz_ledger(seeds: Sequence[int], folder: Path, limits: Limits | None = None) -> int:
-    """:func:`fuzz_model` over the ledger model. ``folder`` is scratch."""
+def fuzz_ledger(seeds: Sequence[int], folder: Path, device: str = "cpu") -> int:
+    """:func:`fuzz_model` over the ledger model. ``folder`` is scratch.
+
+    On ``cuda`` the graphs are CUDA graphs, and the device lags by itself.
+    """
 
     def open_core(setup: Setup) -> EngineCore:
-        return open_ledger(folder, setup.sets("nodes.ledger.resources.kv"), setup.lag)[0]
+        if device != "cpu":
+            graphs = "off" if setup.graphs == "off" else "cuda"
+            setup = attrs.evolve(setup, graphs=graphs, lag=None)
+        return open_ledger(folder, setup.sets("nodes.ledger.resources.kv"), setup.lag, device)[0]
 
-    return fuzz_model(open_core, ledger_prompt, ledger_oracle, seeds, limits)
+    return fuzz_model(open_core, ledger_prompt, ledger_oracle, seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play a range of seeds; 1 where one fails."""
     parser = argparse.ArgumentParser(prog="python -m mstar_core.testing.fuzz")
     parser.add_argument("--seeds", default="0:2000", help="FIRST:END")
-    first, _, end = parser.parse_args(arguments).seeds.partition(":")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    given = parser.parse_args(arguments)
+    first, _, end = given.seeds.partition(":")
     seeds, begin = range(int(first), int(end)), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            played = fuzz_ledger(seeds, Path(folder))
+            played = fuzz_ledger(seeds, Path(folder), given.device)
         except FuzzFailure as failure:
             sys.stdout.write(f"{failure}\n")
             return 1
