@@ -10,6 +10,8 @@ consumer may be launched right behind the producer, because both are in stream o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from torch import Tensor
 
@@ -54,6 +56,24 @@ class EdgeRing:
         if self._slot[handle] >= 0:
             self._pool.give_back([self._slot[handle]], fence)
             self._slot[handle] = -1
+
+    def pieces(self, handle: int) -> Sequence[Tensor]:
+        """The request's places, ``[capacity, *shape]``."""
+        capacity = self.edge.capacity
+        first = 1 + (int(self._slot[handle]) - 1) * capacity
+        return [self._items[first : first + capacity]]
+
+    def offload(self, handle: int, fence: int) -> None:
+        """Give the places up; what waits in them is counted still."""
+        self.close(handle, fence)
+
+    def can_reload(self, handle: int) -> Shortage | None:
+        """Whether places are free."""
+        return self.can_open()
+
+    def reload(self, handle: int) -> None:
+        """Take places again."""
+        self.open(handle)
 
     def waiting(self, handle: int) -> int:
         """Items produced and not consumed."""

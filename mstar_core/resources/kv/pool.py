@@ -87,6 +87,11 @@ class PagePool:
         )
 
     @property
+    def both(self) -> tuple[Tensor, Tensor]:
+        """Keys, then values."""
+        return self.k_LPpGD, self.v_LPpGD
+
+    @property
     def num_pages(self) -> int:
         """Pages, the sink included."""
         return int(self.k_LPpGD.shape[1])

@@ -27,6 +27,8 @@ class PageTable:
         self.num_held = table.column(np.int64)
         self.num_promised = table.column(np.int64)
         """Pages that the request may come to hold."""
+        self.num_away = table.column(np.int64)
+        """The same of a request whose pages are off the device."""
         self._owners_P = np.zeros(num_pages, dtype=np.int32)
         self._fence_P = np.full(num_pages, -1, dtype=np.int64)
 
@@ -59,6 +61,17 @@ class PageTable:
         self._owners_P[taken] = 1
         self._fence_P[taken] = -1
 
+    def leave(self, handle: int, fence: int) -> None:
+        """Give up every page of ``handle`` and its promise; the length stays."""
+        promised, length = int(self.num_promised[handle]), int(self.length[handle])
+        self.release(handle, fence)
+        self.num_away[handle], self.length[handle] = promised, length
+
+    def come_back(self, handle: int) -> None:
+        """Take pages for the length that ``handle`` left with, and its promise."""
+        self.num_promised[handle], self.num_away[handle] = self.num_away[handle], 0
+        self.grow(np.array([handle]), np.array([self.pages_for(int(self.length[handle]))]))
+
     def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
         """``child`` continues ``parent``: full pages shared, a partial one to be copied.
 
@@ -85,4 +98,5 @@ class PageTable:
         for last in np.unique(self._fence_P[free]):
             self.pool.give_back(free[self._fence_P[free] == last], int(last))
         self.pages[handle] = 0
-        self.length[handle] = self.num_held[handle] = self.num_promised[handle] = 0
+        self.length[handle] = self.num_held[handle] = 0
+        self.num_promised[handle] = self.num_away[handle] = 0
