@@ -13,10 +13,12 @@ from __future__ import annotations
 import heapq
 import logging
 import traceback
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 from attrs import define, field
 
@@ -25,7 +27,9 @@ from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent, facts_of
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.errors import DeviceFault, MstarError, RequestError, Words
+from mstar_core.engine.offload import Offloads
+from mstar_core.engine.steady import SteadyBatch
+from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Sequence, Walk
 from mstar_core.resources.base import Opening
@@ -63,6 +67,13 @@ class EngineCore:
     _openings: dict[str, Mapping[str, Opening]] = field(factory=dict, init=False)
     _handles: list[tuple[int, int]] = field(factory=list, init=False)
     _arrived: int = field(default=0, init=False)
+    _steady: SteadyBatch | None = field(default=None, init=False)
+    _offloads: Offloads = field(init=False)
+    _may_admit: bool = field(default=False, init=False)
+    """Something has changed since admission last found no room."""
+
+    def __attrs_post_init__(self) -> None:
+        self._offloads = Offloads(nodes=self.nodes, rings=self.rings, lifecycle=self.lifecycle)
 
     # -- what callers ask ------------------------------------------------------------------
 
@@ -86,6 +97,7 @@ class EngineCore:
         self._live[request.id] = state
         self._openings[request.id] = opening
         self.line.join(state)
+        self._may_admit = True
 
     def stop(self, request_id: str, accepted: int, reason: FinishReason = "stop") -> None:
         """End a request after its first ``accepted`` tokens; unknown or finished ids are ignored.
@@ -102,6 +114,22 @@ class EngineCore:
         state = self._live.get(request_id)
         if state is not None:
             self._finish(state, "abort")
+
+    def offload(self, request_id: str) -> Refusal | None:
+        """Copy a running request off the device once its steps are read, unless it has ended then.
+
+        Says why this engine cannot; ids of requests that do not run are ignored.
+        """
+        refusal, state = self._offloads.refusal(), self._live.get(request_id)
+        if refusal is None and state is not None and state in self._running:
+            self._settle()
+            self._running.remove(state)
+            self._offloads.leave(state)
+        return refusal
+
+    def reload(self, request_id: str) -> None:
+        """Bring an offloaded request back as soon as all of it fits; other ids are ignored."""
+        self._offloads.call_back(request_id)
 
     def abort_all(self) -> None:
         """End every request now."""
@@ -122,6 +150,7 @@ class EngineCore:
             "running": len(self._running),
             "in_flight": len(self._flight),
             "held": self.held(),
+            "offload": attrs.asdict(self._offloads.counts),
         }
 
     def held(self) -> dict[str, tuple[int, int]]:
@@ -141,6 +170,12 @@ class EngineCore:
         if lost:
             raise RuntimeError(f"not given back (free, total): {lost}")
 
+    def check_rows(self) -> None:
+        """With ``debug.row_check``: raise RuntimeError if any checked cell has differed."""
+        check = self.lifecycle.check
+        if check is not None and check.counts.mismatches:
+            raise RuntimeError(f"{check.counts.mismatches} cells differ: {check.counts.first}")
+
     @property
     def idle(self) -> bool:
         """Nothing waits, runs or is in flight."""
@@ -155,6 +190,8 @@ class EngineCore:
 
     def turn(self) -> bool:
         """One turn. False when there was nothing to do."""
+        if not self._offloads.is_empty:
+            self._move()
         self._admit()
         launched = self._launch()
         if launched:
@@ -162,11 +199,20 @@ class EngineCore:
                 self._retire()
         elif self._flight:
             self._retire()
-        elif self._live:
+        elif len(self._live) > self._offloads.num_resting:
             self._no_progress()
         else:
             return False
         return True
+
+    def _move(self) -> None:
+        """Copy out who has left, and copy in who is called back and fits."""
+        for entry, back in self._offloads.move():
+            self._flight.append(entry)
+            if back is not None:
+                self._settle()
+                insort(self._running, back, key=lambda state: state.number)
+        self._may_admit = True
 
     def _no_progress(self) -> None:
         """Nothing can be launched, nothing is in flight, and yet somebody waits: a bug. Say so."""
@@ -180,6 +226,9 @@ class EngineCore:
             yield self.events.popleft()
 
     def _admit(self) -> None:
+        if not self._may_admit:
+            return
+        self._may_admit = False
         for state in self.line.admit(len(self._running), self._short_to_open):
             state.handle = self.table.open()
             for name, node in self.nodes.items():
@@ -188,6 +237,7 @@ class EngineCore:
             for ring in self.rings.values():
                 ring.open(state.handle)
             self._running.append(state)
+            self._settle()
 
     def _short_to_open(self, state: RequestState) -> Shortage | None:
         if not self.table.num_free:
@@ -205,6 +255,8 @@ class EngineCore:
 
     def _launch(self) -> bool:
         """Whether a step was launched, or its requests failed."""
+        if self._steady is not None and self._launch_steady(self._steady):
+            return True
         choice = self.scheduler.next(self._running)
         if choice is None:
             return False
@@ -225,7 +277,31 @@ class EngineCore:
         for row in rows:
             row.state.failing |= entry.error is not None
         self._flight.append(entry)
+        if self.scheduler.sole:
+            self._steady = self.lifecycle.steady_batch(entry)
         return True
+
+    def _launch_steady(self, batch: SteadyBatch) -> bool:
+        """The same step once more, if no row has reached its limit and there is room."""
+        entry = self.lifecycle.launch_steady(batch) if batch.left > 0 else None
+        if not isinstance(entry, Entry):
+            self._settle()
+            return False
+        batch.left -= 1
+        batch.launched += 1
+        batch.last_number = entry.number
+        self._flight.append(entry)
+        if entry.error is not None:
+            self._settle()
+            for row in batch.rows:
+                row.state.failing = True
+        return True
+
+    def _settle(self) -> None:
+        """The batch is no longer steady: tell the scheduler what was launched of it."""
+        batch, self._steady = self._steady, None
+        if batch is not None and batch.launched:
+            self.scheduler.launched_again(batch.rows, batch.launched, batch.last_number)
 
     def _retire(self) -> None:
         entry = self._flight.popleft()
@@ -305,6 +381,8 @@ class EngineCore:
     def _finish(
         self, state: RequestState, reason: FinishReason, error: Mapping[str, str] | None = None
     ) -> None:
+        self._settle()
+        self._may_admit = True
         state.over = True
         del self._live[state.id]
         del self._openings[state.id]
@@ -321,7 +399,8 @@ class EngineCore:
         if state.handle < 0:
             self.line.leave(state)
             return
-        self._running.remove(state)
+        if not self._offloads.forget(state):
+            self._running.remove(state)
         fence = state.last_entry
         for node in self.nodes.values():
             node.close(state.handle, fence)
@@ -332,6 +411,7 @@ class EngineCore:
         self._recycle()
 
     def _recycle(self) -> None:
+        self._may_admit |= bool(self._handles)
         while self._handles and self._handles[0][0] <= self.fences.retired:
             self.table.recycle(heapq.heappop(self._handles)[1])
 

@@ -12,21 +12,25 @@ retired in its turn, so that what it named stays fenced, and raises then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import attrs
 import numpy as np
+import torch
 from attrs import define, field, frozen
 
 from mstar_core.engine.capture import Captured, CapturedBuckets
 from mstar_core.engine.device import Device, Event
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.engine.residence import RowRing, resident_arrays
+from mstar_core.engine.residence import RowRing
+from mstar_core.engine.row_check import RowCheck
 from mstar_core.engine.staging import Landing, ReadBack, Staging, pack_reads
+from mstar_core.engine.steady import CellRing, Countdown, SteadyBatch, countdowns_of
 from mstar_core.errors import DeviceFault
 from mstar_core.resources.fence import Fences
 from mstar_core.sched.scheduler import Row
-from mstar_core.step import Lease, Outcome, Shortage, Step
+from mstar_core.step import Bucket, Lease, Outcome, Shortage, Step
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,6 +53,8 @@ class StepCounts:
     launched: int = 0
     replayed: int = 0
     eager: int = 0
+    steady: int = 0
+    """Replayed steps that were launched without asking or planning."""
     refused: int = 0
     rows: int = 0
     by_walk: dict[str, int] = field(factory=dict)
@@ -68,8 +74,11 @@ class Lifecycle:
     rows: Mapping[str, RowRing]
     """Per node with device tables: where whole rows are sent from."""
     timeout_s: float
+    check: RowCheck | None = None
+    """``debug.row_check``."""
     counts: StepCounts = field(factory=StepCounts)
     _next: int = field(init=False, default=0)
+    _rings: dict[Bucket, CellRing] = field(init=False, factory=dict)
 
     def launch(self, step: Step, rows: Sequence[Row]) -> Entry | Shortage:
         """Launch ``step``, or say what is missing; then nothing was changed."""
@@ -98,6 +107,103 @@ class Lifecycle:
             error=error,
         )
 
+    def steady_batch(self, entry: Entry) -> SteadyBatch | None:
+        """What ``entry`` would be again, if it was resident; the next step may be launched so."""
+        lease = entry.step.lease
+        captured = None if lease is None else self.buckets.of(lease.bucket)
+        if captured is None or not captured.resident or entry.error is not None:
+            return None
+        node = self.nodes[entry.step.node]
+        return SteadyBatch(
+            node=node,
+            step=entry.step,
+            rows=entry.rows,
+            captured=captured,
+            slots_B=node.tables.slots.of(entry.step.handles_B),
+            advance_N=node.tables.layout.advance(node.resident_spans(entry.step.walk)),
+            countdowns=countdowns_of(node, entry.step),
+            left=min(row.left for row in entry.rows),
+        )
+
+    def launch_steady(self, batch: SteadyBatch) -> Entry | Shortage:
+        """The batch's next step: as :meth:`launch` would, without asking what cannot differ."""
+        crossing = [(c, rows) for c in batch.countdowns if len(rows := c.crossing())]
+        for countdown, rows in crossing:
+            short = countdown.resource.room(countdown.only(rows))
+            if short is not None:
+                self.counts.refused += 1
+                return short
+        planner, landing = batch.node.tables, self.read_back.lend()
+        planner.steady(batch.slots_B)
+        error: Exception | None = None
+        try:
+            if crossing:
+                self._cross(batch, crossing)
+            self.device.run(partial(batch.captured.replay, landing))
+            if self.check is not None:
+                self.check.expect(self._next, batch.node, batch.step)
+            batch.node.commit(batch.step)
+            planner.commit(batch.slots_B, batch.advance_N)
+            for countdown in batch.countdowns:
+                countdown.left_B -= 1
+        except DeviceFault:
+            raise
+        except Exception as raised:
+            error = raised
+        number = self._next
+        self._next += 1
+        self._count(batch.step)
+        self.counts.steady += 1
+        return Entry(
+            number=number,
+            step=batch.step,
+            rows=batch.rows,
+            event=self.device.record(),
+            landing=landing,
+            error=error,
+        )
+
+    def _cross(self, batch: SteadyBatch, crossing: Sequence[tuple[Countdown, np.ndarray]]) -> None:
+        """Take for the rows that cross, and send their cells."""
+        for countdown, rows in crossing:
+            countdown.resource.take(countdown.only(rows))
+            countdown.took(rows)
+        rows = crossing[0][1]
+        if len(crossing) > 1:
+            rows = np.unique(np.concatenate([rows for _, rows in crossing]))
+        handles_B, slots_B = batch.step.handles_B[rows], batch.slots_B[rows]
+        index_K, value_K = batch.node.tables.crossed(handles_B, slots_B)
+        self._cells(batch.captured).send(batch.captured, batch.slots_B, index_K, value_K)
+
+    def _cells(self, captured: Captured) -> CellRing:
+        ring = self._rings.get(captured.bucket)
+        if ring is None:
+            ring = CellRing(self.device, captured.block.layout, self.read_back.depth)
+            self._rings[captured.bucket] = ring
+        return ring
+
+    def copies(self, issue: Callable[[int], None]) -> Entry:
+        """An entry of copies alone; ``issue(number)`` makes them."""
+        number = self._next
+        self._next += 1
+        issue(number)
+        none, no = np.zeros(0, np.int64), np.zeros(0, bool)
+        step = Step(
+            node="",
+            walk="",
+            handles_B=none,
+            spans_B=none,
+            carry_B=no,
+            samples_B=no,
+            starts_B=none,
+            number=number,
+        )
+        landing = Landing(self.device, torch.zeros(0, dtype=torch.uint8))
+        event = self.device.record()
+        return Entry(
+            number=number, step=step, rows=(), event=event, landing=landing, error=None
+        )
+
     def retire(self, entry: Entry) -> Outcome:
         """Wait for the oldest entry, free what it fenced, and give what it read.
 
@@ -107,7 +213,10 @@ class Lifecycle:
             entry.event.wait(self.timeout_s)
             if entry.error is not None:
                 raise entry.error
-            return Outcome(number=entry.number, arrays=entry.landing.arrays())
+            arrays = entry.landing.arrays()
+            if self.check is not None:
+                self.check.settle(entry.number, arrays, [row.state.id for row in entry.rows])
+            return Outcome(number=entry.number, arrays=arrays)
         finally:
             self.fences.retire(entry.number)
 
@@ -155,10 +264,11 @@ class Lifecycle:
             self.rows[node.name].send(writes.runs, planner.store_RC)
         same = captured.received is not None and np.array_equal(captured.received, writes.slots_B)
         if len(writes.index_K) or not same:
-            arrays = resident_arrays(planner, captured.bucket, writes)
-            self.staging.stage(arrays, captured.block)
-            captured.received = writes.slots_B
+            ring = self._cells(captured)
+            ring.send(captured, writes.slots_B, writes.index_K, writes.value_K)
         self.device.run(lambda: captured.replay(landing))
+        if self.check is not None:
+            self.check.expect(step.number, node, step)
         planner.commit(writes.slots_B, planner.layout.advance(node.resident_spans(step.walk)))
 
     def _count(self, step: Step) -> None:

@@ -219,11 +219,18 @@ class ReadBack:
 
     def __init__(self, device: Device, depth: int, max_bytes: int) -> None:
         """``depth`` host blocks of ``max_bytes`` each."""
+        self.depth = depth
         self._device = device
         self._ring: Sequence[Tensor] = [
             device.pinned((max_bytes,), torch.uint8) for _ in range(depth)
         ]
         self._next = 0
+
+    def for_at_least(self, num_bytes: int) -> ReadBack:
+        """This ring, or one like it whose blocks hold ``num_bytes``; before the first entry."""
+        if num_bytes <= len(self._ring[0]):
+            return self
+        return ReadBack(self._device, self.depth, num_bytes)
 
     def lend(self) -> Landing:
         """The landing of the next entry; its block is used again ``depth`` entries later."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mstar_core.fixed import FixedBuffers
-from mstar_core.resident.kernels import advance_rows, gather_rows, scatter_staged
+from mstar_core.resident.kernels import kernels_for
 from mstar_core.resident.layout import RowLayout
 from mstar_core.resident.slots import SlotCache
 from mstar_core.resident.writes import ResidentCounts, ResidentWrites, Run, joined
@@ -46,6 +46,7 @@ class ResidentPlanner:
         self.store_RC = buffers.claim(
             f"{node}.resident", "store", (self.slots.num_rows, self.layout.num_cells), torch.int64
         )
+        self.kernels = kernels_for(self.store_RC.device)
         self._advance: dict[tuple[int, ...], Tensor] = {}
         self._node, self._buffers = node, buffers
         self._holds_RN = np.zeros((self.slots.num_rows, self.layout.num_narrow), np.int64)
@@ -94,6 +95,22 @@ class ResidentPlanner:
         """The step was launched: the device advances its rows, so does the copy."""
         self._holds_RN[slots_B] += advance_N
 
+    def steady(self, slots_B: np.ndarray) -> None:
+        """The same rows again, and nothing of them has changed but their lengths."""
+        self._number += 1
+        self.slots.touch(slots_B, self._number)
+        self.counts.steps += 1
+        self.counts.untouched_steps += 1
+
+    def crossed(self, handles_B: np.ndarray, slots_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Flat cells and values of the new pages of these rows, which nothing else happened to."""
+        held_BS = self.layout.held(handles_B)
+        index, value = self._grown(handles_B, slots_B, held_BS, np.ones(len(handles_B), bool))
+        self._held_RS[slots_B] = held_BS
+        self.counts.untouched_steps -= 1
+        self.counts.crossing_steps += 1
+        return np.concatenate(index), np.concatenate(value)
+
     def release(self, handle: int) -> None:
         """The request is over or was moved off the device: its row is free at once."""
         if self.slots.of(np.asarray([handle]))[0]:
@@ -116,13 +133,24 @@ class ResidentPlanner:
         differs_BN = (truth_BN != self._holds_RN[slots_B]) & small_B[:, None]
         rows, cols = np.nonzero(differs_BN)
         base_B = slots_B * self.layout.num_cells
-        index, value = [base_B[rows] + cols], [truth_BN[rows, cols]]
+        index, value = self._grown(handles_B, slots_B, held_BS, small_B)
+        return (
+            np.concatenate((base_B[rows] + cols, *index)),
+            np.concatenate((truth_BN[rows, cols], *value)),
+        )
+
+    def _grown(
+        self, handles_B: np.ndarray, slots_B: np.ndarray, held_BS: np.ndarray, which_B: np.ndarray
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Per span the cells of the rows that hold one more."""
+        index, value = [], []
+        base_B = slots_B * self.layout.num_cells
         for s, (place, column) in enumerate(self.layout.spans):
-            grown = np.flatnonzero((held_BS[:, s] > self._held_RS[slots_B, s]) & small_B)
+            grown = np.flatnonzero((held_BS[:, s] > self._held_RS[slots_B, s]) & which_B)
             last = held_BS[grown, s] - 1
             index.append(base_B[grown] + self.layout.start[place] + last)
             value.append(column.host[handles_B[grown], last].astype(np.int64))
-        return np.concatenate(index), np.concatenate(value)
+        return index, value
 
     def _row(self, handle: int, slot: int, truth_N: np.ndarray, held_S: np.ndarray) -> list[Run]:
         base = slot * self.layout.num_cells
@@ -147,12 +175,12 @@ class ResidentPlanner:
         self, slots_B: Tensor, index_K: Tensor, value_K: Tensor, count_1: Tensor
     ) -> dict[str, dict[str, Tensor]]:
         """Scatter what was staged, then read the step's rows: key → column → cells."""
-        scatter_staged(self.store_RC, index_K, value_K, count_1)
-        return self.layout.cells(gather_rows(self.store_RC, slots_B))
+        self.kernels.scatter_staged(self.store_RC, index_K, value_K, count_1)
+        return self.layout.cells(self.kernels.gather_rows(self.store_RC, slots_B))
 
     def advance(self, slots_B: Tensor, advance_N: np.ndarray) -> None:
         """Advance every real row, stopped or not; which is why the host's lengths are exact."""
-        advance_rows(self.store_RC, slots_B, self.advance_tensor(advance_N))
+        self.kernels.advance_rows(self.store_RC, slots_B, self.advance_tensor(advance_N))
 
     def advance_tensor(self, advance_N: np.ndarray) -> Tensor:
         """``advance_N`` on the device, made once before the first capture that uses it."""

@@ -55,6 +55,10 @@ class SlotCache:
         self._planned[slots_B] = number
         return slots_B, new_B
 
+    def touch(self, slots_B: np.ndarray, number: int) -> None:
+        """These rows are used by plan ``number``."""
+        self._planned[slots_B] = number
+
     def give_up(self, handle: int) -> None:
         """The request is over, or was moved off the device; idempotent."""
         slot = int(self._slot[handle])

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 import torch
 from attrs import define, field, frozen
 
@@ -136,6 +137,15 @@ class Resource(ABC):
 
     def close(self, handle: int, fence: int) -> None:
         """The request is over; idempotent. What it held is free once entry ``fence`` is retired."""
+
+    def quiet_tokens(self, handles_B: np.ndarray) -> np.ndarray | None:
+        """How many tokens each of these requests can add before a step must take more (int64).
+
+        None: never more. A resource that takes in steps and does not answer is asked in each.
+        """
+        if type(self).take is Resource.take and type(self).room is Resource.room:
+            return None
+        return np.zeros(len(handles_B), np.int64)
 
     def variant(self, step: ResourceStep) -> int:
         """Bits of ``Bucket.variant`` that these rows need."""

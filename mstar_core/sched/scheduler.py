@@ -27,6 +27,11 @@ class Row:
     span: int
     samples: bool
 
+    @property
+    def left(self) -> int:
+        """Steps of a loop that may still be launched."""
+        return self.state.request.max_new_tokens - self.track.sampled
+
 
 @define(eq=False, kw_only=True)
 class Scheduler:
@@ -38,6 +43,8 @@ class Scheduler:
     min_chunk: int
     waiting_items: Callable[[str, int], int]
     edge_room: Callable[[str, int], int]
+    sole: bool = field(init=False, default=False)
+    """The last choice took every row that was ready, of the only walk that had any."""
     _last_run: dict[str, int] = field(init=False, factory=dict)
     _turn: int = field(init=False, default=0)
 
@@ -59,9 +66,19 @@ class Scheduler:
         order = {name: i for i, name in enumerate(self.walks)}
         name = min(ready, key=lambda n: (self._last_run[n], order[n]))
         rows = self._fit(self.walks[name], ready[name])
+        loops = self.walks[name].feed == "loop" and not any(r.state.request.gated for r in rows)
+        self.sole = loops and len(ready) == 1 and len(rows) == len(ready[name])
         self._turn += 1
         self._last_run[name] = self._turn
         return self._step(self.walks[name], rows), rows
+
+    def launched_again(self, rows: Sequence[Row], steps: int, number: int) -> None:
+        """The same loop rows were launched ``steps`` more times, the last as entry ``number``."""
+        for row in rows:
+            row.track.done += steps
+            row.track.unread += steps
+            row.track.sampled += steps
+            row.state.last_entry = number
 
     def launched(self, rows: Sequence[Row], number: int) -> None:
         """Count a step as launched: the records that the next choice is made from."""

@@ -9,6 +9,8 @@ LONG_MODULES = {
     "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
     "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
     "mstar_core/engine/capture.py": "a bucket: wanted, captured, chosen; one record of three uses",
+    "mstar_core/engine/lifecycle.py": "every call of room, take, plan and commit in one file",
+    "mstar_core/resources/kv/resource.py": "one resource: host plan, resident plan and life",
     "mstar_core/engine/node.py": "the borders of a forward, host-planned and resident",
     "mstar_core/resources/attention/resource.py": "paged, cross and ragged faces of one resource",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
