@@ -227,6 +227,11 @@ class DebugConfig:
         validator=flag,
         metadata=about("check after each request that every page and slot came back"),
     )
+    row_check: bool = field(
+        default=False,
+        validator=flag,
+        metadata=about("compare the device tables with the host after each resident step"),
+    )
 
 
 @frozen(kw_only=True)

@@ -11,12 +11,13 @@ from attrs import define, field
 from torch import Tensor
 
 from mstar_core.engine.graphs import CaptureRefused, Graph, GraphBackend
-from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.node import RESIDENT, NodeRuntime
 from mstar_core.engine.residence import resident_arrays
-from mstar_core.engine.staging import Landing, ReadPlace, StaticBlock, pack_reads
+from mstar_core.engine.staging import Key, Landing, ReadPlace, StaticBlock, pack_reads
 from mstar_core.errors import ConfigError, Refusal, SealedError, Words
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.walks import Walk
+from mstar_core.resident.check import probes
 from mstar_core.step import Bucket, Lease, Plan, Step
 
 
@@ -194,11 +195,25 @@ def _capture_resident(
     arrays = resident_arrays(node.tables, bucket, None)
     block = StaticBlock.claim(buffers, f"{node.name} {bucket} resident", arrays)
     name = f"node {node.name}, bucket {bucket}, resident"
-    forward = PackedForward(lambda: node.run_resident(bucket, block.views)[0])
+    forward = PackedForward(lambda: _resident_reads(node, bucket, block.views))
     graph = graphs.capture(name, forward, [block.block])
     return Captured(
         bucket=bucket, graph=graph, block=block, bounds={}, resident=True, places=forward.places
     )
+
+
+def num_read(captured: Captured) -> int:
+    """Bytes that a replay sends to the host."""
+    return captured.graph.outputs[PACKED].numel()
+
+
+def _resident_reads(
+    node: NodeRuntime, bucket: Bucket, views: Mapping[Key, Tensor]
+) -> dict[str, Tensor]:
+    reads, plans = node.run_resident(bucket, views)
+    if node.row_check:
+        reads |= probes(node.tables.store_RC, views[RESIDENT, "slots_B"], plans)
+    return reads
 
 
 def capture_all(

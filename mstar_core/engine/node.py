@@ -54,6 +54,8 @@ class NodeRuntime:
     """The device tables, where some walk is resident."""
     resident_walks: frozenset[str] = frozenset()
     """Walks whose captured steps read them."""
+    row_check: bool = False
+    """Those steps also report what the tables held."""
 
     def declare(self, step: Step) -> dict[str, ResourceStep]:
         """The step's part in each resource."""

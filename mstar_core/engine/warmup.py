@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 from mstar_core.engine.capture import (
     CapturedBuckets,
     capture_all,
+    num_read,
     require_all,
     wanted_buckets,
 )
@@ -30,6 +31,7 @@ from mstar_core.engine.memory import bytes_by_owner
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.report import BucketReport, NodeReport, WarmupReport
 from mstar_core.engine.residence import give_tables, walk_refusal
+from mstar_core.engine.row_check import RowCheck
 from mstar_core.engine.sizing import claim_staging, row_rings
 from mstar_core.engine.staging import ReadBack, Staging
 from mstar_core.engine.weights import fill_weights
@@ -124,6 +126,7 @@ class Warmup:
             if kept:
                 width = max(config.capture_rows)
                 give_tables(node, kept, width, self.wired.table, self.wired.buffers)
+                node.row_check = self.wired.resolved.config.debug.row_check
 
     def capture(self, graphs: GraphBackend | None) -> CapturedBuckets:
         """Capture the buckets of every node; what is refused runs eagerly."""
@@ -196,6 +199,7 @@ def warm_up(
     with warmup.phase("capture"), torch.no_grad():
         warmup.report.graphs = "off" if graphs is None else graphs.name
         buckets = warmup.capture(graphs)
+    read_back = read_back.for_at_least(max(map(num_read, buckets.captured.values()), default=0))
     device.synchronize()  # pools and weights were filled on another stream
     wired.buffers.seal()
     warmup.describe_nodes(residents, buckets)
@@ -236,6 +240,7 @@ def _core(
         read_back=read_back,
         buckets=buckets,
         rows=row_rings(wired, device),
+        check=RowCheck() if wired.resolved.config.debug.row_check else None,
         timeout_s=config.step_timeout_s,
     )
     rings = wired.rings
