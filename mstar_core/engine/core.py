@@ -22,6 +22,7 @@ import attrs
 import numpy as np
 from attrs import define, field
 
+from mstar_core.clock import Laps
 from mstar_core.engine.door import check_request, openings
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent, facts_of
@@ -69,6 +70,7 @@ class EngineCore:
     _arrived: int = field(default=0, init=False)
     _steady: SteadyBatch | None = field(default=None, init=False)
     _offloads: Offloads = field(init=False)
+    _laps: Laps | None = field(default=None, init=False)
     _may_admit: bool = field(default=False, init=False)
     """Something has changed since admission last found no room."""
 
@@ -143,6 +145,7 @@ class EngineCore:
 
     def stats(self) -> dict[str, Any]:
         """Counts of steps and rows so far, and what is held."""
+        check = self.lifecycle.check
         return {
             **self.lifecycle.snapshot(),
             "dropped_rows": self.dropped_rows,
@@ -151,6 +154,7 @@ class EngineCore:
             "in_flight": len(self._flight),
             "held": self.held(),
             "offload": attrs.asdict(self._offloads.counts),
+            "row_check": None if check is None else check.stats(),
         }
 
     def held(self) -> dict[str, tuple[int, int]]:
@@ -163,6 +167,11 @@ class EngineCore:
         for name, ring in self.rings.items():
             found[f"edge {name}"] = ring.held()
         return found
+
+    def take_laps(self, laps: Laps) -> Laps:
+        """Take ``laps`` in every turn from here on."""
+        self._laps = self.lifecycle.laps = laps
+        return laps
 
     def check_conserved(self) -> None:
         """With no request live, everything must be free or cooling. Raises RuntimeError if not."""
@@ -190,10 +199,14 @@ class EngineCore:
 
     def turn(self) -> bool:
         """One turn. False when there was nothing to do."""
+        if self._laps is not None:
+            self._laps.begin()
         if not self._offloads.is_empty:
             self._move()
         self._admit()
         launched = self._launch()
+        if self._laps is not None:
+            self._laps.lap("queue")
         if launched:
             while len(self._flight) > self.in_flight:
                 self._retire()
@@ -307,6 +320,8 @@ class EngineCore:
         entry = self._flight.popleft()
         try:
             outcome = self.lifecycle.retire(entry)
+            if self._laps is not None:
+                self._laps.lap("wait")
         except DeviceFault:
             raise
         except Exception as error:  # a raise in a forward fails the batch
@@ -317,6 +332,8 @@ class EngineCore:
             for i, row in enumerate(entry.rows):
                 self._read(row, i, outcome)
         self._recycle()
+        if self._laps is not None:
+            self._laps.lap("deliver")
 
     def _read(self, row: Row, i: int, outcome: Outcome) -> None:
         state, track = row.state, row.track

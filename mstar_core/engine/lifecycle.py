@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from attrs import define, field, frozen
 
+from mstar_core.clock import Laps
 from mstar_core.engine.capture import Captured, CapturedBuckets
 from mstar_core.engine.device import Device, Event
 from mstar_core.engine.node import NodeRuntime
@@ -77,6 +78,8 @@ class Lifecycle:
     check: RowCheck | None = None
     """``debug.row_check``."""
     counts: StepCounts = field(factory=StepCounts)
+    laps: Laps | None = field(init=False, default=None)
+    """Where the host's time goes, while somebody measures."""
     _next: int = field(init=False, default=0)
     _rings: dict[Bucket, CellRing] = field(init=False, factory=dict)
 
@@ -135,11 +138,14 @@ class Lifecycle:
                 return short
         planner, landing = batch.node.tables, self.read_back.lend()
         planner.steady(batch.slots_B)
+        self._lap("ask")
         error: Exception | None = None
         try:
             if crossing:
                 self._cross(batch, crossing)
+            self._lap("plan")
             self.device.run(partial(batch.captured.replay, landing))
+            self._lap("launch")
             if self.check is not None:
                 self.check.expect(self._next, batch.node, batch.step)
             batch.node.commit(batch.step)
@@ -150,6 +156,7 @@ class Lifecycle:
             raise
         except Exception as raised:
             error = raised
+        self._lap("commit")
         number = self._next
         self._next += 1
         self._count(batch.step)
@@ -200,9 +207,7 @@ class Lifecycle:
         )
         landing = Landing(self.device, torch.zeros(0, dtype=torch.uint8))
         event = self.device.record()
-        return Entry(
-            number=number, step=step, rows=(), event=event, landing=landing, error=None
-        )
+        return Entry(number=number, step=step, rows=(), event=event, landing=landing, error=None)
 
     def retire(self, entry: Entry) -> Outcome:
         """Wait for the oldest entry, free what it fenced, and give what it read.
@@ -270,6 +275,10 @@ class Lifecycle:
         if self.check is not None:
             self.check.expect(step.number, node, step)
         planner.commit(writes.slots_B, planner.layout.advance(node.resident_spans(step.walk)))
+
+    def _lap(self, name: str) -> None:
+        if self.laps is not None:
+            self.laps.lap(name)
 
     def _count(self, step: Step) -> None:
         counts = self.counts
