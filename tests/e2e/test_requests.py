@@ -302,31 +302,35 @@ def test_a_raise_while_a_step_is_prepared_fails_its_batch_and_nobody_who_waits(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_step_that_raised_keeps_its_place_in_the_rings(tmp_path, monkeypatch, depth):
+@pytest.mark.parametrize("turn", range(4, 14))
+def test_a_step_that_raised_keeps_its_place_in_the_rings(tmp_path, monkeypatch, depth, turn):
     """KV-13: host blocks are counted by entries, so a step that failed is an entry, too."""
     budget = ("engine.token_budget=8", "engine.min_chunk=4")
     core, _ = open_ledger(tmp_path, (*SMALL, *budget, f"engine.in_flight={depth}"), Lag())
-    kv = core.nodes["ledger"].resources["kv"]
-    original, fails = type(kv).plan, []
+    kv = type(core.nodes["ledger"].resources["kv"])
+    original, fails = kv.commit, []
 
-    def plan(self, step, lease, upstream):
-        if fails and fails.pop():
-            raise ZeroDivisionError
-        return original(self, step, lease, upstream)
+    def commit(self, step):
+        original(self, step)
+        if fails:
+            raise ZeroDivisionError(fails.pop())
 
-    monkeypatch.setattr(type(kv), "plan", plan)
-    given = [request(n, prompt=30, new=9) for n in range(1, 4)]
+    monkeypatch.setattr(kv, "commit", commit)
+    given = [request(n, prompt=20, new=9) for n in range(1, 5)]
     for one in given:
         core.submit(one)
-    for turn in range(100):
-        if turn == 6:
-            fails.append(True)
+    for _ in range(turn):
         core.turn()
+    fails.append("behind the launch")
+    while core.turn():
+        pass
     found = results(core)
-    assert sorted(r.finish_reason for r in found.values()).count("error") >= 1
-    for one in given:
+    reasons = [found[one.id].finish_reason for one in given]
+    assert 1 <= reasons.count("error") <= 3
+    for one, reason in zip(given, reasons, strict=True):
         ids = found[one.id].ids
         assert ids == right(one)[: len(ids)]
+        assert len(ids) == 9 or reason == "error"
     assert_serves(core)
 
 
