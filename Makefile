@@ -47,7 +47,7 @@ ifneq ($(MODEL)$(AUDIO),)
 else
 	$(BIN)/mstar-core list-plugins
 	$(BIN)/mstar-core check qwen35_tiny.yaml
-	$(BIN)/mstar-core generate qwen35_tiny.yaml --chat --prompt "$(PROMPT)"
+	$(BIN)/mstar-core generate qwen35_tiny.yaml --chat --report --prompt "$(PROMPT)"
 	@echo
 	echo "A real model next:"
 	echo "  $(BIN)/mstar-core generate qwen35.yaml --set model.path=FOLDER-or-hub-id --chat --prompt \"...\""

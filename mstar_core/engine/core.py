@@ -23,7 +23,7 @@ import numpy as np
 from attrs import define, field
 
 from mstar_core.clock import Laps
-from mstar_core.engine.door import check_request, openings
+from mstar_core.engine.door import Limits, check_request, openings
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent, facts_of
 from mstar_core.engine.lifecycle import Entry, Lifecycle
@@ -58,7 +58,9 @@ class EngineCore:
     table: RequestTable
     fences: Fences
     in_flight: int
-    max_context: int
+    limits: Limits
+    conservation: bool = False
+    """``debug.conservation``: whenever the core is idle, everything must have come back."""
     events: deque[EngineEvent] = field(factory=deque, init=False)
     dropped_rows: int = field(default=0, init=False)
     """Rows that ran after their request had stopped."""
@@ -89,7 +91,7 @@ class EngineCore:
                 fix="leave the id out, or wait until the other request is over",
             )
         tracks = tracks_of(self.graph)
-        check_request(request, self.walks, tracks, self.max_context)
+        check_request(request, self.walks, tracks, self.limits)
         opening = openings(request, self.nodes, tracks)
         for name, node in self.nodes.items():
             for resource in node.resources.values():
@@ -215,6 +217,8 @@ class EngineCore:
         elif len(self._live) > self._offloads.num_resting:
             self._no_progress()
         else:
+            if self.conservation and not self._live:
+                self.check_conserved()
             return False
         return True
 

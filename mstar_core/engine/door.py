@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from attrs import frozen
 
 from mstar_core.engine.node import CARRY, NodeRuntime
 from mstar_core.errors import RequestError, Words
@@ -14,8 +15,20 @@ from mstar_core.resources.base import Opening
 from mstar_core.sched.request import Track
 
 
+@frozen(kw_only=True)
+class Limits:
+    """What one request may ask for, in tokens."""
+
+    context: int
+    """Prompt and new tokens together."""
+    prompt: int | None = None
+    """``limits.max_prompt_tokens``."""
+    new: int | None = None
+    """``limits.max_new_tokens``."""
+
+
 def check_request(
-    request: Request, walks: Mapping[str, Walk], tracks: tuple[Track, ...], max_context: int
+    request: Request, walks: Mapping[str, Walk], tracks: tuple[Track, ...], limits: Limits
 ) -> None:
     """Raise RequestError for arrays, limits or ids that could never be served."""
     limit = request.max_new_tokens
@@ -44,12 +57,24 @@ def check_request(
             )
         if walk.samples:
             prompt = max(prompt, *lengths.values())
-    if prompt + limit > max_context:
+    _check_limits(prompt, limit, limits)
+
+
+def _check_limits(prompt: int, new: int, limits: Limits) -> None:
+    for name, given, most in (("prompt", prompt, limits.prompt), ("new", new, limits.new)):
+        if most is not None and given > most:
+            raise RequestError(
+                where=f"max_{name}_tokens",
+                got=Words(f"{given} {name} tokens"),
+                want=f"at most {most} (limits.max_{name}_tokens of this deployment)",
+                fix="shorten the prompt" if name == "prompt" else f"ask for at most {most} tokens",
+            )
+    if prompt + new > limits.context:
         raise RequestError(
             where="prompt + max_new_tokens",
-            got=Words(f"{prompt} prompt tokens and {limit} new ones"),
-            want=f"at most {max_context} tokens together (the context)",
-            fix=f"shorten the prompt, or ask for at most {max(0, max_context - prompt)} tokens",
+            got=Words(f"{prompt} prompt tokens and {new} new ones"),
+            want=f"at most {limits.context} tokens together (the context)",
+            fix=f"shorten the prompt, or ask for at most {max(0, limits.context - prompt)} tokens",
         )
 
 

@@ -25,6 +25,7 @@ from mstar_core.engine.capture import (
 )
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Device
+from mstar_core.engine.door import Limits
 from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.lifecycle import Lifecycle
 from mstar_core.engine.memory import bytes_by_owner
@@ -263,5 +264,10 @@ def _core(
         table=wired.table,
         fences=wired.fences,
         in_flight=config.in_flight,
-        max_context=wired.max_context,
+        limits=Limits(
+            context=wired.max_context,
+            prompt=wired.resolved.config.limits.max_prompt_tokens,
+            new=wired.resolved.config.limits.max_new_tokens,
+        ),
+        conservation=wired.resolved.config.debug.conservation,
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mstar_core.engine.door import check_request, openings
+from mstar_core.engine.door import Limits, check_request, openings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Walk
@@ -36,7 +36,9 @@ def test_a_request_can_come_to_hold_its_prompt_and_all_new_tokens_but_the_last(c
 
 def test_asking_at_the_door_takes_nothing(core):
     before = core.held()
-    check_request(ledger_request([1, 2], 1, 3), core.walks, tracks_of(core.graph), 64)
+    check_request(
+        ledger_request([1, 2], 1, 3), core.walks, tracks_of(core.graph), Limits(context=64)
+    )
     openings(ledger_request([1, 2], 1, 3), core.nodes, tracks_of(core.graph))
     assert core.held() == before
 
@@ -58,8 +60,23 @@ def test_items_have_the_shape_that_the_walk_declares(core, array, fine):
     request = Request(arrays={"frames": array}, max_new_tokens=1)
     tracks = tracks_of(Sequence((Once("encode"),)))
     if fine:
-        check_request(request, {"encode": FRAMES}, tracks, 64)
+        check_request(request, {"encode": FRAMES}, tracks, Limits(context=64))
         return
     with pytest.raises(RequestError) as caught:
-        check_request(request, {"encode": FRAMES}, tracks, 64)
+        check_request(request, {"encode": FRAMES}, tracks, Limits(context=64))
     assert caught.value.where == "arrays.frames"
+
+
+@pytest.mark.parametrize(
+    ("field", "prompt", "new"), [("max_prompt_tokens", 9, 2), ("max_new_tokens", 4, 6)]
+)
+def test_a_deployment_limits_prompts_and_answers(tmp_path, field, prompt, new):
+    core, _ = open_ledger(tmp_path, (f"limits.{field}=5", "debug.conservation=true"))
+    with pytest.raises(RequestError) as caught:
+        core.submit(ledger_request(list(range(prompt)), 1, new))
+    assert caught.value.where == field
+    assert "at most 5" in caught.value.want
+    core.submit(ledger_request([1, 2, 3], 1, 4))
+    while core.turn():
+        pass
+    core.check_conserved()
