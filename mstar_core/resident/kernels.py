@@ -1,11 +1,18 @@
 """The three small operations of a resident step, in torch: the definition of each.
 
-``mstar_core.resident.triton`` has the same in Triton, for a GPU.
+``mstar_core.resident.triton`` has the same in Triton, for a GPU. All tensors are contiguous int64:
+the store ``[R, C]``, whose row 0 is padding and whose last row is trash; ``slots_B`` names rows of
+it, a real row once. Any number of staged cells may lie in ``index_K`` past the count, and no two
+before it name the same cell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.util import find_spec
+
 import torch
+from attrs import frozen
 from torch import Tensor
 
 
@@ -36,3 +43,30 @@ def advance_rows(store_RC: Tensor, slots_B: Tensor, advance_N: Tensor) -> None:
     store_RC[:, : len(advance_N)].index_add_(
         0, rows_B, advance_N.expand(len(slots_B), len(advance_N))
     )
+
+
+@frozen(kw_only=True)
+class TableKernels:
+    """One implementation of the three operations."""
+
+    name: str
+    scatter_staged: Callable[[Tensor, Tensor, Tensor, Tensor], None]
+    gather_rows: Callable[[Tensor, Tensor], Tensor]
+    advance_rows: Callable[[Tensor, Tensor, Tensor], None]
+
+
+TORCH = TableKernels(
+    name="torch",
+    scatter_staged=scatter_staged,
+    gather_rows=gather_rows,
+    advance_rows=advance_rows,
+)
+
+
+def kernels_for(device: torch.device) -> TableKernels:
+    """Triton's on a GPU where Triton is installed, else the definitions."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return TORCH
+    from mstar_core.resident.triton import TRITON
+
+    return TRITON
