@@ -3,6 +3,7 @@
 ======================================  ==================================================
 :class:`ModelContract`                  greedy answers are the same however steps are made
 :class:`PluginContract`                 the manifest is true, loading needs no torch
+:class:`ResidentContract`               a resident plan is the host's plan
 :class:`ResourceContract`               the six verbs of a resource keep their rules
 ``PagedAttentionContract`` and others   a backend of that operation, against slow oracles
 ======================================  ==================================================
@@ -23,6 +24,7 @@ _MODULES = {
     "PagedAttentionContract": f"{_CONTRACTS}.backend",
     "PluginContract": f"{_CONTRACTS}.plugin",
     "RaggedAttentionContract": f"{_CONTRACTS}.backend",
+    "ResidentContract": "mstar_core.testing.resident",
     "ResourceContract": "mstar_core.testing.resources",
     "SamplingContract": f"{_CONTRACTS}.backend",
     "World": "mstar_core.testing.world",

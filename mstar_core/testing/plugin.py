@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mstar_core.engine import Engine
     from mstar_core.engine.recorder import Recorder
 
-_KIT = ("capture", "contracts", "cores", "hooks", "ops", "resources", "world")
+_KIT = ("capture", "contracts", "cores", "hooks", "ops", "resident", "resources", "world")
 pytest.register_assert_rewrite(*(f"mstar_core.testing.{name}" for name in _KIT))
 
 _BLOCKED = (

@@ -76,6 +76,9 @@ class Decoder(NodeSubmodule):
         own = dict.fromkeys(("kv", "attention", "cross_attention", "position", "sampler"), spans_B)
         return {**own, "cross_kv": np.zeros_like(spans_B)}
 
+    def resident_walks(self) -> frozenset[str]:
+        return frozenset({"decode"})
+
     def forward(
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]
     ) -> dict[str, Tensor]:
