@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.tables import columns, print_json
+
+if TYPE_CHECKING:
+    from mstar_core.bench.host import HostTimes
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,6 +55,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({**machine, "results": [asdict(one) for one in found]})
         return 0
+    _print_table(machine, found)
+    return 0
+
+
+def _print_table(machine: dict[str, str], found: Sequence[HostTimes]) -> None:
     print("\n".join(f"{key:<11}{value}" for key, value in machine.items()))
     heading = ("rows", "resident", "plan+launch us", "p99", "deliver us", "untouched", "crossing")
     table = [
@@ -69,4 +78,3 @@ def run(args: argparse.Namespace) -> int:
     for one in found:
         parts = ", ".join(f"{name} {us:.1f}" for name, us in one.phases_us.items())
         print(f"{one.rows} rows, resident {one.resident}: {parts}")
-    return 0

@@ -124,7 +124,7 @@ class Lifecycle:
             captured=captured,
             slots_B=node.tables.slots.of(entry.step.handles_B),
             advance_N=node.tables.layout.advance(node.resident_spans(entry.step.walk)),
-            countdowns=countdowns_of(node, entry.step),
+            countdowns=countdowns_of(node, entry.step, entry.rows),
             left=min(row.left for row in entry.rows),
         )
 
@@ -151,7 +151,7 @@ class Lifecycle:
             batch.node.commit(batch.step)
             planner.commit(batch.slots_B, batch.advance_N)
             for countdown in batch.countdowns:
-                countdown.left_B -= 1
+                countdown.count()
         except DeviceFault:
             raise
         except Exception as raised:

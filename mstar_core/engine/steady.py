@@ -2,8 +2,10 @@
 
 Two steps of it differ only by "every length + 1" and "a row crossed into a new page". The device
 does the first by itself; for the second the batch counts down, per resource and row, the tokens
-that still fit. So a steady step asks nothing, plans nothing and sends nothing; one in which a row
-crosses asks and takes for that row alone, and sends one cell.
+that still fit. So a steady step asks nothing, plans nothing and sends nothing. When a row crosses,
+the step asks and takes for it and for every row that crosses within the next ``AHEAD`` tokens, and
+sends one cell each; so such steps are rare at any number of rows. Nobody takes more than its
+request was promised.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from mstar_core.resources.base import Resource
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import ResourceStep, Step
 
+AHEAD = 16
+"""Tokens: a row that crosses this soon is served together with one that crosses now."""
+
 
 @define(eq=False)
 class Countdown:
@@ -30,20 +35,29 @@ class Countdown:
     resource: Resource
     part: ResourceStep
     left_B: np.ndarray
+    steps_B: np.ndarray
+    """Steps until each row reaches its own limit."""
 
     def crossing(self) -> np.ndarray:
-        """The rows, by index, that need more for the next token."""
-        return np.flatnonzero(self.left_B <= 0)
+        """The rows, by index, to take for now: none as long as the next token fits everywhere."""
+        if self.left_B.min() > 0:
+            return _NONE
+        return np.flatnonzero((self.left_B <= AHEAD) & (self.left_B < self.steps_B))
 
     def only(self, rows: np.ndarray) -> ResourceStep:
-        """The step's part for these rows alone."""
+        """A part for these rows alone that reaches one token past what they hold."""
         part = self.part
         return ResourceStep(
             key=part.key,
             handles_B=part.handles_B[rows],
-            spans_B=part.spans_B[rows],
+            spans_B=np.maximum(self.left_B[rows], 0) + 1,
             label=part.label,
         )
+
+    def count(self) -> None:
+        """One more step was launched."""
+        self.left_B -= 1
+        self.steps_B -= 1
 
     def took(self, rows: np.ndarray) -> None:
         """These rows have taken more."""
@@ -68,14 +82,18 @@ class SteadyBatch:
     last_number: int = field(default=-1, init=False)
 
 
-def countdowns_of(node: NodeRuntime, step: Step) -> tuple[Countdown, ...]:
+_NONE = np.zeros(0, np.int64)
+
+
+def countdowns_of(node: NodeRuntime, step: Step, rows: Sequence[Row]) -> tuple[Countdown, ...]:
     """One for each resource that the step adds to and that ever takes more."""
     found = []
+    steps_B = np.fromiter((row.left for row in rows), np.int64, len(rows))
     for key, part in step.parts.items():
         resource = node.resources[key]
         left_B = resource.quiet_tokens(part.handles_B)
         if left_B is not None and part.spans_B.any():
-            found.append(Countdown(resource, part, left_B))
+            found.append(Countdown(resource, part, left_B, steps_B.copy()))
     return tuple(found)
 
 
