@@ -16,7 +16,6 @@ import torch
 from attrs import define, frozen
 from torch import Tensor
 
-from mstar_core.resident.kernels import gather_rows
 from mstar_core.resident.layout import RowLayout
 from mstar_core.step import Plan, staged_arrays
 
@@ -30,7 +29,7 @@ Found = Mapping[str, np.ndarray]
 
 def probes(store_RC: Tensor, slots_B: Tensor, plans: Mapping[str, Plan]) -> dict[str, Tensor]:
     """In a capture, behind the advance: the step's rows, row 0, and every plan tensor."""
-    found = {ROWS: gather_rows(store_RC, slots_B), PADDING: store_RC[0]}
+    found = {ROWS: store_RC.index_select(0, slots_B), PADDING: store_RC[0]}
     for key, plan in plans.items():
         for f in attrs.fields(type(plan)):
             value = getattr(plan, f.name)
