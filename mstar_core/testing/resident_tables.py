@@ -1,4 +1,4 @@
-"""Device tables over a world's resources, stepped without an engine, beside the host's own plans."""
+"""Device tables that are stepped without an engine, beside the host's own plans."""
 
 from __future__ import annotations
 
