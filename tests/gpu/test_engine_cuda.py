@@ -71,6 +71,7 @@ def test_sixteen_slow_prompts_alone_and_together(slow, graphs):
         "engine.capture.require=true",
         f"engine.graphs={graphs}",
         "engine.in_flight=2",
+        "debug.row_check=true",
     )
 
     def request(case):
@@ -85,3 +86,5 @@ def test_sixteen_slow_prompts_alone_and_together(slow, graphs):
     assert [r.ids for r in alone] == [c["greedy"] for c in cases[::5]]
     if graphs == "cuda":
         assert stats["eager"] == 0
+        assert stats["row_check"]["rows"] > 1000
+        assert stats["row_check"]["mismatches"] == 0
