@@ -1,4 +1,4 @@
-"""The schedule fuzzer: random arrivals, chunks, stops and aborts against an exact oracle.
+"""The schedule fuzzer: arrivals, chunks, stops, aborts and offloads against an exact oracle.
 
 ::
 
@@ -95,8 +95,15 @@ def _simpler(requests: tuple[Planned, ...]) -> Iterator[tuple[Planned, ...]]:
         yield from (requests[:i] + requests[i + 1 :] for i in range(len(requests)))
     for i, planned in enumerate(requests):
         for changes in (
-            {"abort_after": None, "stop_after": None, "stop_token": None, "gated": False},
+            {
+                "abort_after": None,
+                "stop_after": None,
+                "stop_token": None,
+                "gated": False,
+                "trips": (),
+            },
             {"abort_after": None},
+            {"trips": planned.trips[:-1]},
             {"stop_after": None},
             {"stop_token": None},
             {"gated": False},

@@ -65,6 +65,11 @@ class Case:
             core.submit(self.request)
         if planned.abort_after is not None and at == planned.abort_after:
             core.abort(self.request.id)
+        for leaves, stays in planned.trips:
+            if at == leaves:
+                core.offload(self.request.id)
+            if at == leaves + stays:
+                core.reload(self.request.id)
         if planned.stop_after is None or at < 0:
             return
         if self.told_at is None and len(self.tokens) >= planned.stop_after:
@@ -98,8 +103,8 @@ def play(core: EngineCore, schedule: Schedule, subject: Subject) -> list[str]:
     """Play ``schedule`` to its end; complaints, none if all is right."""
     cases = {case.request.id: case for case in (Case.of(p, subject) for p in schedule.requests)}
     dropped, rows = core.dropped_rows, core.lifecycle.counts.rows
-    last = max(p.turn + max(p.abort_after or 0, p.stop_late) for p in schedule.requests)
-    bound, turn = last + 2 * schedule.num_items + 10, 0
+    last, turn = schedule.last_turn, 0
+    bound = last + 2 * schedule.num_items + 10 * schedule.num_trips + 10
     while turn <= last or not core.idle:
         if turn > bound:
             return [f"not over after {turn} turns: {core.stats()}"]
@@ -134,6 +139,9 @@ def leftovers(core: EngineCore, dropped: int, cases: Sequence[Case]) -> Iterator
     early = sum(case.finishes[0].reason != "length" for case in cases if case.finishes)
     if dropped > early * core.in_flight:
         yield f"{dropped} rows dropped, want at most {core.in_flight} for each of {early}"
+    check = core.lifecycle.check
+    if check is not None and check.counts.mismatches:
+        yield f"{check.counts.mismatches} cells of device tables differ: {check.counts.first}"
 
 
 def poison(core: EngineCore) -> None:

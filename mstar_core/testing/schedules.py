@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import attrs
 from attrs import field, frozen
 
 from mstar_core.engine.device import Lag
@@ -33,6 +34,7 @@ class Setup:
     page_tokens: int
     num_pages: int | None
     lag: Lag | None
+    row_check: bool
 
     def sets(self, pool: str, max_context: int = 128) -> tuple[str, ...]:
         """``--set`` texts; ``pool`` is the KV resource's path, as ``nodes.ledger.resources.kv``."""
@@ -48,6 +50,7 @@ class Setup:
             "engine.capture.require=true",
             f"engine.capture.rows={list(self.capture_rows)}",
             f"engine.capture.tokens={list(self.capture_tokens)}",
+            f"debug.row_check={str(self.row_check).lower()}",
             f"{pool}.page_tokens={self.page_tokens}",
             f"{pool}.num_pages={pages}",
         )
@@ -75,6 +78,8 @@ class Planned:
     """Tokens after which a reader finds that it should have stopped."""
     stop_late: int = 0
     """Turns that the reader takes to say so."""
+    trips: tuple[tuple[int, int], ...] = ()
+    """(turns from its arrival to its offload, turns until it is called back) of each."""
 
 
 @frozen(kw_only=True)
@@ -89,6 +94,19 @@ class Schedule:
     def num_items(self) -> int:
         """Items that it can launch at most."""
         return sum(planned.prompt + planned.new for planned in self.requests)
+
+    @property
+    def last_turn(self) -> int:
+        """The last turn before which something is done to a request."""
+        return max(
+            p.turn + max(p.abort_after or 0, p.stop_late, *(sum(trip) for trip in p.trips), 0)
+            for p in self.requests
+        )
+
+    @property
+    def num_trips(self) -> int:
+        """Offloads at most."""
+        return sum(len(planned.trips) for planned in self.requests)
 
 
 def draw_setup(seed: int, limits: Limits) -> Setup:
@@ -111,6 +129,7 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
         page_tokens=page_tokens,
         num_pages=rng.choice((None, pages, pages + rng.randint(1, 2 * pages))),
         lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
+        row_check=rng.choice((True, False)),
     )
 
 
@@ -124,7 +143,19 @@ def draw_schedule(seed: int, setup: Setup, limits: Limits) -> Schedule:
     for number in range(1, most + 1):
         turn += rng.randint(0, spread)
         requests.append(_draw_request(rng, number, turn, longest))
-    return Schedule(seed=seed, setup=setup, requests=tuple(requests))
+    return Schedule(seed=seed, setup=setup, requests=_with_trips(seed, requests))
+
+
+def _with_trips(seed: int, requests: list[Planned]) -> tuple[Planned, ...]:
+    """The same, where in every second schedule some are offloaded in the middle."""
+    rng = random.Random(f"trips {seed}")
+    chance = rng.choice((0, 0.5))
+
+    def trips() -> tuple[tuple[int, int], ...]:
+        count = rng.choice((1, 1, 2)) if rng.random() < chance else 0
+        return tuple((rng.randint(0, 40), rng.randint(0, 15)) for _ in range(count))
+
+    return tuple(attrs.evolve(planned, trips=trips()) for planned in requests)
 
 
 def _draw_request(rng: random.Random, number: int, turn: int, longest: tuple[int, int]) -> Planned:

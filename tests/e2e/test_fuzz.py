@@ -48,6 +48,7 @@ def test_the_seeds_of_the_slice_reach_every_depth_lag_and_ending():
     for name in ("stop_token", "abort_after", "stop_after"):
         assert sum(getattr(r, name) is not None for r in drawn) > 100
     assert sum(r.gated for r in drawn) > 100
+    assert sum(len(r.trips) for r in drawn) > 100
 
 
 def test_a_fault_is_found_and_shrunk_to_few_requests(tmp_path, monkeypatch):

@@ -8,12 +8,15 @@ import torch
 
 from mstar_core.engine.device import Lag
 from mstar_core.engine.events import FinishEvent
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.resident import ResidentPlanner
 from mstar_core.resources.base import Resource
 from mstar_core.resources.carry import CarryResource
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.state import StateResource
 from mstar_core.step import Plan
 from mstar_core.testing.cores import open_ledger, results
+from mstar_core.testing.fuzz import FuzzFailure, fuzz_ledger
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.playing import poison
 
@@ -32,6 +35,7 @@ MODES = {
     "recorder": ("engine.graphs=recorder", "engine.resident=off"),
     "resident": ("engine.graphs=recorder",),
 }
+SEEDED = Lag(5)
 DEPTHS = pytest.mark.parametrize("depth", [0, 1, 2, 3])
 
 
@@ -40,7 +44,7 @@ def opened(tmp_path):
     """Opens cores with NaN in every page; each must be idle and have everything back in the end."""
     cores = []
 
-    def open_core(*sets, lag=Lag(5), mode="resident"):
+    def open_core(*sets, lag=SEEDED, mode="resident"):
         core, _ = open_ledger(tmp_path, (*SETS, *MODES[mode], *sets), lag)
         poison(core)
         cores.append(core)
@@ -245,8 +249,7 @@ def test_a_request_that_ends_while_it_is_left_out_is_not_offloaded(opened):
 
 def test_a_stop_from_outside_reaches_a_request_that_is_away(opened):
     core = opened("engine.in_flight=1")
-    request, tokens = ask(1)
-    core.submit(request)
+    core.submit(ask(1)[0])
     for _ in range(9):
         core.turn()
     core.offload("r1")
@@ -324,6 +327,23 @@ def test_each_part_of_a_request_that_is_not_copied_changes_a_token(tmp_path, mon
     found = play(core, asked, script)
     right = [tokens for _, tokens in asked]
     assert [found[r.id].ids for r, _ in asked] != right
+
+
+def test_the_fuzzer_finds_a_request_whose_row_of_the_tables_outlives_its_offload(
+    tmp_path, monkeypatch
+):
+    """The row still names the pages that the request has given up."""
+    close = NodeRuntime.close
+
+    def closed(self, handle, fence):
+        close(self, handle, fence)
+        if self.planner is not None:
+            self.planner.slots.give_up(handle)
+
+    monkeypatch.setattr(ResidentPlanner, "release", lambda self, handle: None)
+    monkeypatch.setattr(NodeRuntime, "close", closed)
+    with pytest.raises(FuzzFailure, match=r"tokens|cells of device tables differ"):
+        fuzz_ledger(range(0, 400), tmp_path)
 
 
 def test_the_copies_of_one_request_hold_every_byte_of_its_pages_slot_and_row(opened):
