@@ -32,13 +32,20 @@ def open_model(
 
 
 def open_wired(
-    ref: str, folder: Path, sets: Sequence[str] = (), lag: Lag | None = None, device: str = "cpu"
+    ref: str,
+    folder: Path,
+    sets: Sequence[str] = (),
+    lag: Lag | None = None,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
 ) -> tuple[EngineCore, Wired, WarmupReport]:
-    """Like :func:`open_model`, with what the core was built from."""
+    """Like :func:`open_model`, with what the core was built from; or over a real checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text("{}")
-    file = folder / "engine.yaml"
-    file.write_text(f"model: {{name: tested, path: {folder}, load: random}}\ndevice: {device}\n")
+    file, where_from = folder / "engine.yaml", f"path: {checkpoint}"
+    if checkpoint is None:
+        (folder / "config.json").write_text("{}")
+        where_from = f"path: {folder}, load: random"
+    file.write_text(f"model: {{name: tested, {where_from}}}\ndevice: {device}\n")
     wiring = Wiring.of_core()
     wiring.models.add("tested", ref)
     where = open_device(device, lag)
