@@ -282,3 +282,22 @@ def test_runs_arrive_in_order_and_a_block_is_used_again_only_depth_flushes_later
 def test_there_is_a_block_for_each_step_in_flight_and_one(tmp_path):
     core = opened(tmp_path, "engine.in_flight=3")
     assert len(core.lifecycle.rows["ledger"]._ring) == 4
+
+
+def test_pages_that_steady_steps_took_are_known_to_the_next_plan(tmp_path):
+    """Steady steps send new pages by themselves; a plan behind them finds nothing to send."""
+    core = opened(tmp_path)
+    given = [request(f"r{i}", i + 1, prompt=4, new=40) for i in range(2)]
+    for one, _ in given:
+        core.submit(one)
+    while core.lifecycle.counts.steady < 12:
+        core.turn()
+    tables = planner(core)
+    slots_B = tables.slots.of(np.arange(core.table.num_handles))
+    handles_B = np.flatnonzero(slots_B)
+    _, held_BS = tables.expected(slots_B[handles_B])
+    assert held_BS.tolist() == tables.layout.held(handles_B).tolist()
+    whole = tables.counts.whole_rows
+    found = finish(core)
+    assert [found[f"r{i}"].ids for i in range(2)] == [tokens for _, tokens in given]
+    assert tables.counts.whole_rows == whole == 2

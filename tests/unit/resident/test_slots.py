@@ -131,10 +131,23 @@ def test_rows_of_one_plan_are_displaced_in_the_order_they_took_rows():
     driven.seat(2)
     driven.seat(0)
     driven.seat(1)
-    driven.seat(1, 0, 2)
+    driven.give_up(2)
+    driven.seat(8)
+    driven.seat(1, 0, 8)
     driven.seat(5, 4, 3)
-    for handle, victim in ((6, 2), (7, 0), (8, 1), (9, 5), (10, 4), (11, 3)):
+    for handle, victim in ((6, 0), (7, 1), (9, 8), (10, 5), (11, 4), (12, 3)):
         assert driven.seat(handle)[1] == [victim]
+    driven.check()
+
+
+def test_a_row_that_was_given_up_is_nobodys_to_displace():
+    driven = Driven(2)
+    for handle in range(4):
+        driven.seat(handle)
+    driven.give_up(0)
+    _, victims = driven.seat(4, 5)
+    assert victims == [1]
+    assert driven.slots.num_displaced == 1
     driven.check()
 
 
@@ -221,3 +234,15 @@ def test_the_same_history_displaces_the_same_requests():
         return [driven.seat(*draw.sample(range(12), draw.randint(1, 3))) for _ in range(60)]
 
     assert played() == played()
+
+
+def test_rows_that_a_steady_step_touches_are_young():
+    driven = Driven(2)
+    slots, _ = driven.seat(0, 1)
+    driven.seat(2, 3)
+    driven.number += 1
+    driven.slots.touch(np.asarray(slots), driven.number)
+    driven.slots.seat(handles_of(4), driven.number + 1)
+    assert driven.slot(2) == 0
+    assert driven.slot(0) == slots[0]
+    assert driven.slot(1) == slots[1]
