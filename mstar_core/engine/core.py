@@ -10,7 +10,6 @@ cools until they are.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import traceback
 from bisect import insort
@@ -19,26 +18,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
-import numpy as np
 from attrs import define, field
 
 from mstar_core.clock import Laps
 from mstar_core.engine.door import Limits, check_request, openings
 from mstar_core.engine.edges import EdgeRing
-from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent, facts_of
+from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.offload import Offloads
+from mstar_core.engine.reading import Reader
 from mstar_core.engine.steady import SteadyBatch
-from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError, Words
+from mstar_core.engine.tenancy import Openings, Tenancy
+from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Sequence, Walk
-from mstar_core.resources.base import Opening
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
-from mstar_core.sched import RequestState, ReserveWhole, Row, Scheduler, Track
+from mstar_core.sched import RequestState, ReserveWhole, Scheduler
 from mstar_core.sched.request import tracks_of
-from mstar_core.step import Outcome, Shortage
+from mstar_core.step import Shortage
 from mstar_core.text.stream import FinishReason
 
 log = logging.getLogger(__name__)
@@ -51,24 +50,20 @@ class EngineCore:
     nodes: Mapping[str, NodeRuntime]
     walks: Mapping[str, Walk]
     graph: Sequence
-    rings: Mapping[str, EdgeRing]
+    tenancy: Tenancy
     lifecycle: Lifecycle
     scheduler: Scheduler
     line: ReserveWhole
-    table: RequestTable
-    fences: Fences
     in_flight: int
     limits: Limits
     conservation: bool = False
     """``debug.conservation``: whenever the core is idle, everything must have come back."""
     events: deque[EngineEvent] = field(factory=deque, init=False)
-    dropped_rows: int = field(default=0, init=False)
-    """Rows that ran after their request had stopped."""
     _live: dict[str, RequestState] = field(factory=dict, init=False)
     _running: list[RequestState] = field(factory=list, init=False)
     _flight: deque[Entry] = field(factory=deque, init=False)
-    _openings: dict[str, Mapping[str, Opening]] = field(factory=dict, init=False)
-    _handles: list[tuple[int, int]] = field(factory=list, init=False)
+    _openings: dict[str, Openings] = field(factory=dict, init=False)
+    _reader: Reader = field(init=False)
     _arrived: int = field(default=0, init=False)
     _steady: SteadyBatch | None = field(default=None, init=False)
     _offloads: Offloads = field(init=False)
@@ -77,7 +72,9 @@ class EngineCore:
     """Something has changed since admission last found no room."""
 
     def __attrs_post_init__(self) -> None:
-        self._offloads = Offloads(nodes=self.nodes, rings=self.rings, lifecycle=self.lifecycle)
+        rings = self.tenancy.rings
+        self._offloads = Offloads(nodes=self.nodes, rings=rings, lifecycle=self.lifecycle)
+        self._reader = Reader(rings=rings, events=self.events, finish=self._finish, fail=self._fail)
 
     # -- what callers ask ------------------------------------------------------------------
 
@@ -93,9 +90,7 @@ class EngineCore:
         tracks = tracks_of(self.graph)
         check_request(request, self.walks, tracks, self.limits)
         opening = openings(request, self.nodes, tracks)
-        for name, node in self.nodes.items():
-            for resource in node.resources.values():
-                resource.check(opening[name])
+        self.tenancy.check(opening)
         state = RequestState(request=request, number=self._arrived, tracks=tracks)
         self._arrived += 1
         self._live[request.id] = state
@@ -159,33 +154,44 @@ class EngineCore:
             "row_check": None if check is None else check.stats(),
         }
 
-    def held(self) -> dict[str, tuple[int, int]]:
-        """``node.key unit`` → (free or cooling, total)."""
-        found: dict[str, tuple[int, int]] = {}
-        for name, node in self.nodes.items():
-            for key, resource in node.resources.items():
-                for unit, pair in resource.held().items():
-                    found[f"{name}.{key} {unit}"] = pair
-        for name, ring in self.rings.items():
-            found[f"edge {name}"] = ring.held()
-        return found
-
     def take_laps(self, laps: Laps) -> Laps:
         """Take ``laps`` in every turn from here on."""
         self._laps = self.lifecycle.laps = laps
         return laps
-
-    def check_conserved(self) -> None:
-        """With no request live, everything must be free or cooling. Raises RuntimeError if not."""
-        lost = {what: pair for what, pair in self.held().items() if pair[0] != pair[1]}
-        if lost:
-            raise RuntimeError(f"not given back (free, total): {lost}")
 
     def check_rows(self) -> None:
         """With ``debug.row_check``: raise RuntimeError if any checked cell has differed."""
         check = self.lifecycle.check
         if check is not None and check.counts.mismatches:
             raise RuntimeError(f"{check.counts.mismatches} cells differ: {check.counts.first}")
+
+    def held(self) -> dict[str, tuple[int, int]]:
+        """``node.key unit`` → (free or cooling, total)."""
+        return self.tenancy.held()
+
+    def check_conserved(self) -> None:
+        """With no request live, everything must be free or cooling. Raises RuntimeError if not."""
+        self.tenancy.check_conserved()
+
+    @property
+    def dropped_rows(self) -> int:
+        """Rows that ran after their request had stopped."""
+        return self._reader.dropped_rows
+
+    @property
+    def rings(self) -> Mapping[str, EdgeRing]:
+        """The edges between walks, by name."""
+        return self.tenancy.rings
+
+    @property
+    def fences(self) -> Fences:
+        """What retired entries have freed."""
+        return self.tenancy.fences
+
+    @property
+    def table(self) -> RequestTable:
+        """The handles of admitted requests."""
+        return self.tenancy.table
 
     @property
     def idle(self) -> bool:
@@ -247,28 +253,12 @@ class EngineCore:
             return
         self._may_admit = False
         for state in self.line.admit(len(self._running), self._short_to_open):
-            state.handle = self.table.open()
-            for name, node in self.nodes.items():
-                for resource in node.resources.values():
-                    resource.open(state.handle, self._openings[state.id][name])
-            for ring in self.rings.values():
-                ring.open(state.handle)
+            state.handle = self.tenancy.open(self._openings[state.id])
             self._running.append(state)
             self._settle()
 
     def _short_to_open(self, state: RequestState) -> Shortage | None:
-        if not self.table.num_free:
-            return Shortage(key="requests", need=1, free=0, unit="handles")
-        for name, node in self.nodes.items():
-            for resource in node.resources.values():
-                short = resource.can_open(self._openings[state.id][name])
-                if short is not None:
-                    return short
-        for ring in self.rings.values():
-            short = ring.can_open()
-            if short is not None:
-                return short
-        return None
+        return self.tenancy.short(self._openings[state.id])
 
     def _launch(self) -> bool:
         """Whether a step was launched, or its requests failed."""
@@ -334,61 +324,10 @@ class EngineCore:
                 self._fail(row.state, error)
         else:
             for i, row in enumerate(entry.rows):
-                self._read(row, i, outcome)
-        self._recycle()
+                self._reader.read(row, i, outcome)
+        self._may_admit |= self.tenancy.recycle()
         if self._laps is not None:
             self._laps.lap("deliver")
-
-    def _read(self, row: Row, i: int, outcome: Outcome) -> None:
-        state, track = row.state, row.track
-        track.unread -= 1
-        if state.over or track.ended:
-            self.dropped_rows += 1
-            return
-        if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
-            self._fail(state, _not_finite(state, outcome.number))
-            return
-        if row.samples:
-            self._token(state, track, i, outcome)
-        for each in state.tracks:
-            if not state.over:
-                self._end_track(state, each)
-
-    def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
-        arrays, request = outcome.arrays, state.request
-        token = int(arrays["ids"][i])
-        track.accepted += 1
-        if token in request.stop_ids and not request.ignore_stop_ids:
-            self._close_track(state, track, "stop")
-            return
-        state.tokens.append(token)
-        self.events.append(
-            TokenEvent(
-                request=state.id,
-                token=token,
-                logprob=float(arrays["logprob"][i]) if "logprob" in arrays else 0.0,
-                top=_top(arrays, i, request.sampling.logprobs),
-            )
-        )
-        if track.accepted >= request.max_new_tokens:
-            self._close_track(state, track, "length")
-
-    def _end_track(self, state: RequestState, track: Track) -> None:
-        """A track whose parts are used up, and whose steps are all read, has ended."""
-        if track.unread or track.ended:
-            return
-        if track.drains is not None:
-            producer = next(t for t in state.tracks if t.feeds == track.drains)
-            if producer.ended and not self.rings[track.drains].waiting(state.handle):
-                self._close_track(state, track, "stop")
-        elif track.walk is None:
-            self._close_track(state, track, "stop")
-
-    def _close_track(self, state: RequestState, track: Track, reason: FinishReason) -> None:
-        track.ended = True
-        state.reason = state.reason or reason
-        if all(t.ended for t in state.tracks):
-            self._finish(state, state.reason)
 
     # -- ends ------------------------------------------------------------------------------
 
@@ -422,34 +361,4 @@ class EngineCore:
             return
         if not self._offloads.forget(state):
             self._running.remove(state)
-        fence = state.last_entry
-        for node in self.nodes.values():
-            node.close(state.handle, fence)
-        for ring in self.rings.values():
-            ring.close(state.handle, fence)
-        self.table.close(state.handle)
-        heapq.heappush(self._handles, (fence, state.handle))
-        self._recycle()
-
-    def _recycle(self) -> None:
-        self._may_admit |= bool(self._handles)
-        while self._handles and self._handles[0][0] <= self.fences.retired:
-            self.table.recycle(heapq.heappop(self._handles)[1])
-
-
-def _not_finite(state: RequestState, number: int) -> RequestError:
-    return RequestError(
-        where=f"request {state.id}, step {number}",
-        got=Words("logits that are not finite"),
-        want="finite logits",
-        fix="check the weights and the dtype; other requests are not affected",
-    )
-
-
-def _top(
-    arrays: Mapping[str, np.ndarray], i: int, count: int | None
-) -> tuple[tuple[int, float], ...]:
-    if not count or "top_ids" not in arrays:
-        return ()
-    ids, values = arrays["top_ids"][i][:count], arrays["top_logprobs"][i][:count]
-    return tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        self.tenancy.close(state.handle, state.last_entry)

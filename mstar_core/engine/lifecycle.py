@@ -146,8 +146,7 @@ class Lifecycle:
             self._lap("plan")
             self.device.run(partial(batch.captured.replay, landing))
             self._lap("launch")
-            if self.check is not None:
-                self.check.expect(self._next, batch.node, batch.step)
+            self._expect(self._next, batch.node, batch.step)
             batch.node.commit(batch.step)
             planner.commit(batch.slots_B, batch.advance_N)
             for countdown in batch.countdowns:
@@ -272,9 +271,13 @@ class Lifecycle:
             ring = self._cells(captured)
             ring.send(captured, writes.slots_B, writes.index_K, writes.value_K)
         self.device.run(lambda: captured.replay(landing))
-        if self.check is not None:
-            self.check.expect(step.number, node, step)
+        self._expect(step.number, node, step)
         planner.commit(writes.slots_B, planner.layout.advance(node.resident_spans(step.walk)))
+
+    def _expect(self, number: int, node: NodeRuntime, step: Step) -> None:
+        """A resident step has been launched: with the row check on, what should come of it."""
+        if self.check is not None:
+            self.check.expect(number, node, step, node.plan(step, step.lease))
 
     def _lap(self, name: str) -> None:
         if self.laps is not None:

@@ -12,7 +12,7 @@ from attrs import define, field
 
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.resident.check import Expected, RowCheckCounts
-from mstar_core.step import Step
+from mstar_core.step import Plan, Step
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,10 @@ class RowCheck:
     counts: RowCheckCounts = field(factory=RowCheckCounts, init=False)
     _pending: dict[int, tuple[str, Expected]] = field(factory=dict, init=False)
 
-    def expect(self, number: int, node: NodeRuntime, step: Step) -> None:
-        """Entry ``number`` is this resident step, launched and not committed yet."""
+    def expect(self, number: int, node: NodeRuntime, step: Step, plans: Mapping[str, Plan]) -> None:
+        """Entry ``number`` is this resident step, not committed yet; ``plans`` are the host's."""
         layout = node.tables.layout
         advance_N = layout.advance(node.resident_spans(step.walk))
-        plans = node.plan(step, step.lease)
         expected = Expected.of(layout, step.handles_B, advance_N, plans)
         self._pending[number] = f"node {node.name}, entry {number}", expected
 

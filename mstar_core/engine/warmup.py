@@ -35,6 +35,7 @@ from mstar_core.engine.residence import give_tables, walk_refusal
 from mstar_core.engine.row_check import RowCheck
 from mstar_core.engine.sizing import claim_staging, row_rings
 from mstar_core.engine.staging import ReadBack, Staging
+from mstar_core.engine.tenancy import Tenancy
 from mstar_core.engine.weights import fill_weights
 from mstar_core.engine.wire import Wired
 from mstar_core.errors import ConfigError, Refusal, Words
@@ -257,12 +258,10 @@ def _core(
         nodes=wired.nodes,
         walks=wired.walks,
         graph=wired.model.graph(),
-        rings=rings,
+        tenancy=Tenancy(nodes=wired.nodes, rings=rings, table=wired.table, fences=wired.fences),
         lifecycle=lifecycle,
         scheduler=scheduler,
         line=ReserveWhole(config.max_rows),
-        table=wired.table,
-        fences=wired.fences,
         in_flight=config.in_flight,
         limits=Limits(
             context=wired.max_context,

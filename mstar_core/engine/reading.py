@@ -1,0 +1,98 @@
+"""What a retired step says of each row: a token, a stop, an end, or a row that came too late."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from attrs import define, field
+
+from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.events import EngineEvent, TokenEvent
+from mstar_core.errors import RequestError, Words
+from mstar_core.sched import RequestState, Row, Track
+from mstar_core.step import Outcome
+from mstar_core.text.stream import FinishReason
+
+
+@define(eq=False, kw_only=True)
+class Reader:
+    """Turns outcomes into events; a request that ends or fails is handed on."""
+
+    rings: Mapping[str, EdgeRing]
+    events: deque[EngineEvent]
+    finish: Callable[[RequestState, FinishReason], None]
+    fail: Callable[[RequestState, Exception], None]
+    dropped_rows: int = field(default=0, init=False)
+    """Rows that ran after their request had stopped."""
+
+    def read(self, row: Row, i: int, outcome: Outcome) -> None:
+        """Row ``i`` of a step that has been read."""
+        state, track = row.state, row.track
+        track.unread -= 1
+        if state.over or track.ended:
+            self.dropped_rows += 1
+            return
+        if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
+            self.fail(state, _not_finite(state, outcome.number))
+            return
+        if row.samples:
+            self._token(state, track, i, outcome)
+        for each in state.tracks:
+            if not state.over:
+                self._end_track(state, each)
+
+    def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
+        arrays, request = outcome.arrays, state.request
+        token = int(arrays["ids"][i])
+        track.accepted += 1
+        if token in request.stop_ids and not request.ignore_stop_ids:
+            self._close_track(state, track, "stop")
+            return
+        state.tokens.append(token)
+        self.events.append(
+            TokenEvent(
+                request=state.id,
+                token=token,
+                logprob=float(arrays["logprob"][i]) if "logprob" in arrays else 0.0,
+                top=_top(arrays, i, request.sampling.logprobs),
+            )
+        )
+        if track.accepted >= request.max_new_tokens:
+            self._close_track(state, track, "length")
+
+    def _end_track(self, state: RequestState, track: Track) -> None:
+        """A track whose parts are used up, and whose steps are all read, has ended."""
+        if track.unread or track.ended:
+            return
+        if track.drains is not None:
+            producer = next(t for t in state.tracks if t.feeds == track.drains)
+            if producer.ended and not self.rings[track.drains].waiting(state.handle):
+                self._close_track(state, track, "stop")
+        elif track.walk is None:
+            self._close_track(state, track, "stop")
+
+    def _close_track(self, state: RequestState, track: Track, reason: FinishReason) -> None:
+        track.ended = True
+        state.reason = state.reason or reason
+        if all(t.ended for t in state.tracks):
+            self.finish(state, state.reason)
+
+
+def _not_finite(state: RequestState, number: int) -> RequestError:
+    return RequestError(
+        where=f"request {state.id}, step {number}",
+        got=Words("logits that are not finite"),
+        want="finite logits",
+        fix="check the weights and the dtype; other requests are not affected",
+    )
+
+
+def _top(
+    arrays: Mapping[str, np.ndarray], i: int, count: int | None
+) -> tuple[tuple[int, float], ...]:
+    if not count or "top_ids" not in arrays:
+        return ()
+    ids, values = arrays["top_ids"][i][:count], arrays["top_logprobs"][i][:count]
+    return tuple(zip(ids.tolist(), values.tolist(), strict=True))
