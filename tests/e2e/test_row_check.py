@@ -13,7 +13,8 @@ from mstar_core.resident import ResidentPlanner, planner, slots
 from mstar_core.resident.kernels import TORCH, advance_rows, scatter_staged
 from mstar_core.testing.cores import open_ledger
 from mstar_core.testing.ledger import ledger_request
-from mstar_core.testing.row_check import LOADS, ledger_player, main
+from mstar_core.testing.loads import LOADS
+from mstar_core.testing.row_check import ledger_player, main
 
 SETS = (
     "engine.max_rows=4",

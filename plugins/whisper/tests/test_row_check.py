@@ -20,7 +20,8 @@ import torch
 from mstar_core.engine.device import Lag
 from mstar_core.model.front import Request
 from mstar_core.testing.cores import open_wired
-from mstar_core.testing.row_check import Load, Player
+from mstar_core.testing.loads import Load
+from mstar_core.testing.row_check import Player
 
 NAME = "whisper-tiny-multilingual"
 SETS = (
@@ -104,4 +105,4 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=30000)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        sys.stdout.write(f"{player(given.golden, Path(scratch)).play(given.rows)}\n")
+        sys.stdout.write(f"{player(given.golden.resolve(), Path(scratch)).play(given.rows)}\n")
