@@ -41,11 +41,13 @@ class Driven:
                 self.takes += 1
                 self.age[handle] = (0, self.takes)
             self.age[handle] = (self.number, self.age[handle][1])
+        self.check()
         return slots.tolist(), victims
 
     def give_up(self, handle):
         self.slots.give_up(handle)
         self.age.pop(handle, None)
+        self.check()
 
     def slot(self, handle):
         return int(self.slots.of(handles_of(handle))[0])
@@ -74,7 +76,6 @@ def test_padding_and_trash_rows_are_never_given_out():
     for first in range(0, 20, 2):
         slots, _ = driven.seat(first, first + 1)
         assert not {0, driven.slots.trash} & set(slots)
-        driven.check()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -90,14 +91,12 @@ def test_more_live_requests_than_slots_run_off_the_cache(seed):
         assert len(set(slots)) == len(rows)
         assert not set(victims) & set(rows)
         displaced += len(victims)
-        driven.check()
         if draw.random() < 0.2:
             handle = live.pop(draw.randrange(len(live)))
             driven.give_up(handle)
             driven.table.close(handle)
             driven.table.recycle(handle)
             ended += 1
-            driven.check()
     assert driven.slots.num_displaced == displaced
     assert displaced > 200
     assert ended > 30
@@ -113,7 +112,6 @@ def test_victims_are_the_least_recently_planned():
     assert driven.slot(2) == 0
     _, victims = driven.seat(5, 6)
     assert victims == [3, 0]
-    driven.check()
 
 
 def test_a_plan_that_needs_no_new_row_makes_its_rows_young():
@@ -123,7 +121,6 @@ def test_a_plan_that_needs_no_new_row_makes_its_rows_young():
     driven.seat(0)
     _, victims = driven.seat(2)
     assert victims == [1]
-    driven.check()
 
 
 def test_rows_of_one_plan_are_displaced_in_the_order_they_took_rows():
@@ -137,7 +134,6 @@ def test_rows_of_one_plan_are_displaced_in_the_order_they_took_rows():
     driven.seat(5, 4, 3)
     for handle, victim in ((6, 0), (7, 1), (9, 8), (10, 5), (11, 4), (12, 3)):
         assert driven.seat(handle)[1] == [victim]
-    driven.check()
 
 
 def test_a_row_that_was_given_up_is_nobodys_to_displace():
@@ -148,7 +144,6 @@ def test_a_row_that_was_given_up_is_nobodys_to_displace():
     _, victims = driven.seat(4, 5)
     assert victims == [1]
     assert driven.slots.num_displaced == 1
-    driven.check()
 
 
 def test_a_step_keeps_its_own_oldest_row_and_a_victim_leaves_no_marks():
@@ -162,7 +157,6 @@ def test_a_step_keeps_its_own_oldest_row_and_a_victim_leaves_no_marks():
     assert driven.slot(1) == 0
     assert slots[1] not in (driven.slot(h) for h in (0, 2, 3))
     assert 1 not in driven.slots._owner
-    driven.check()
 
 
 def test_a_step_never_displaces_its_own_rows_however_wide_it_is():
@@ -173,7 +167,6 @@ def test_a_step_never_displaces_its_own_rows_however_wide_it_is():
     assert victims == [2, 3]
     assert len(set(slots)) == 4
     assert driven.slot(0) == slots[0]
-    driven.check()
 
 
 def test_only_as_many_are_displaced_as_the_step_is_short_of():
@@ -184,7 +177,6 @@ def test_only_as_many_are_displaced_as_the_step_is_short_of():
     _, victims = driven.seat(3, 4)
     assert victims == [0]
     assert driven.slots.num_free == 0
-    driven.check()
 
 
 def test_a_request_keeps_its_row_until_it_is_displaced_or_over():
@@ -203,7 +195,6 @@ def test_a_row_is_given_up_once():
     driven.give_up(0)
     driven.give_up(0)
     driven.give_up(3)
-    driven.check()
     assert driven.slots.num_free == 2
 
 
