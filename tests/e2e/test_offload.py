@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
@@ -165,30 +164,30 @@ def test_it_comes_back_into_other_pages_and_another_slot_and_its_row_is_written_
     core = opened("engine.in_flight=1")
     first, second = ask(1), ask(2)
     kv, state, carry = (resource(core, key) for key in ("kv", "state", "carry"))
-    planner = core.nodes["ledger"].planner
-    seen = []
+    counted, seen = core.nodes["ledger"].planner.counts, []
 
     def look(core):
-        (handle,) = np.flatnonzero(kv.table.num_held)[:1]
-        pages = kv.table.pages[handle, : kv.table.num_held[handle]]
-        seen.append((set(pages.tolist()), int(state.slot[handle]), int(carry.row[handle])))
-
-    def others(core):
-        core.submit(second[0])
+        pages = kv.table.pages[0, : kv.table.num_held[0]].tolist()
+        seen.append((pages, int(state.slot[0]), int(carry.row[0]), counted.whole_rows))
 
     def turn_back(core):
-        seen.append(planner.counts.whole_rows)
+        look(core)
         core.reload("r1")
 
-    script = {6: look, 7: leave("r1"), 12: others, 16: turn_back}
+    script = {
+        6: look,
+        7: leave("r1"),
+        12: lambda core: core.submit(second[0]),
+        16: turn_back,
+        20: look,
+    }
     found = play(core, [first], script)
     assert found["r1"].ids == first[1]
     assert found["r2"].ids == second[1]
-    before, whole = seen
-    assert before[0]
-    assert whole == 2
-    assert planner.counts.whole_rows == 3
-    assert before[1] == before[2] == 1
+    before, away, after = seen
+    assert away == ([], 0, 0, 2)  # the row of each was written whole when it first decoded
+    assert before[0] != after[0][: len(before[0])]
+    assert (before[1:], after[1:]) == ((1, 1, 1), (2, 2, 3))
 
 
 def test_what_an_offload_reads_is_given_to_others_only_behind_its_own_entry(opened):
