@@ -31,6 +31,10 @@ class NodeReport:
     choices: tuple[Choice, ...]
     buckets: list[BucketReport]
     resident_walks: tuple[str, ...] = ()
+    resident_rows: int = 0
+    """Rows of the store that requests can sit in."""
+    resident_cells: int = 0
+    """Cells of a row, 8 bytes each."""
     resident_refusals: tuple[Refusal, ...] = ()
 
 
@@ -96,10 +100,15 @@ def _node_lines(node: NodeReport) -> Iterator[str]:
     for one in dropped:
         yield f"    dropped {one.bucket}: {'; '.join(map(str, one.refusals))}"
     if node.resident_walks:
-        yield f"  resident  {', '.join(node.resident_walks)}"
+        rows, cells = node.resident_rows, node.resident_cells
+        yield (
+            f"  resident  {', '.join(node.resident_walks)}: {rows} rows of {cells} cells, "
+            f"{mib(8 * rows * cells)}"
+        )
     if node.resident_refusals:
         owners = ", ".join(sorted({refusal.owner for refusal in node.resident_refusals}))
-        yield f"  resident  none: planned on the host, because of {owners} (reasons: --json)"
+        who = "the others are" if node.resident_walks else "none:"
+        yield f"  resident  {who} planned on the host, because of {owners} (reasons: --json)"
 
 
 def mib(size: int) -> str:

@@ -171,7 +171,7 @@ class Warmup:
                 for b, r in buckets.dropped.items()
                 if b.walk in node.walks
             ]
-            walks, refusals = residents[name]
+            (walks, refusals), tables = residents[name], node.planner
             self.report.nodes.append(
                 NodeReport(
                     name=name,
@@ -179,6 +179,8 @@ class Warmup:
                     choices=tuple(c for c in self.wired.chooser.choices.values() if c.node == name),
                     buckets=rows,
                     resident_walks=tuple(sorted(walks)),
+                    resident_rows=0 if tables is None else tables.slots.num_rows - 2,
+                    resident_cells=0 if tables is None else tables.layout.num_cells,
                     resident_refusals=refusals,
                 )
             )

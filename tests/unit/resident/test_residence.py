@@ -104,6 +104,20 @@ def test_the_report_says_which_walks_are_resident(tmp_path):
     assert report.memory["ledger.resident"] >= 8 * 6 * 11
 
 
+def test_the_report_says_how_many_rows_of_how_many_cells_there_are(tmp_path):
+    _, report = open_ledger(tmp_path, SETS)
+    (node,) = report.nodes
+    assert (node.resident_rows, node.resident_cells) == (4, 11)
+    assert "  resident  decode: 4 rows of 11 cells, 0.0 MiB" in list(report.lines())
+
+
+def test_the_report_of_a_node_without_tables_has_none(tmp_path):
+    _, report = open_ledger(tmp_path, (*SETS, "engine.resident=off"))
+    (node,) = report.nodes
+    assert (node.resident_rows, node.resident_cells) == (0, 0)
+    assert any(line.startswith("  resident  none: planned") for line in report.lines())
+
+
 # A step
 
 
