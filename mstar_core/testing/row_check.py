@@ -120,21 +120,22 @@ class Player:
         )
 
 
-def open_load(load: Load, folder: Path, *more: str) -> EngineCore:
-    """The ledger model as ``load`` wants it, on a late device, with the row check on."""
+def open_load(load: Load, folder: Path, device: str) -> EngineCore:
+    """The ledger model as ``load`` wants it, with the row check on; a CPU lags."""
+    on_cpu = device == "cpu"
     sets = (
         "engine.max_rows=8",
         "engine.token_budget=64",
         "engine.in_flight=2",
-        "engine.graphs=recorder",
+        f"engine.graphs={'recorder' if on_cpu else 'cuda'}",
         "engine.capture.tokens=[16]",
         "debug.row_check=true",
         f"{PAGES}.page_tokens=8",
     )
-    return open_ledger(folder, (*sets, *load.sets, *more), Lag(7))[0]
+    return open_ledger(folder, (*sets, *load.sets), Lag(7) if on_cpu else None, device)[0]
 
 
-def ledger_player(load: Load, folder: Path, *more: str) -> Player:
+def ledger_player(load: Load, folder: Path, device: str = "cpu") -> Player:
     """``load`` over the ledger model."""
 
     def ask(rng: random.Random, number: int) -> Asked:
@@ -143,7 +144,7 @@ def ledger_player(load: Load, folder: Path, *more: str) -> Player:
         request = ledger_request(ids, number, new, id=f"r{number}", gated=load.gated)
         return request, continuation(ids, number, new)
 
-    return Player(load=load, core=open_load(load, folder, *more), ask=ask)
+    return Player(load=load, core=open_load(load, folder, device), ask=ask)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -151,13 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mstar_core.testing.row_check")
     parser.add_argument("--rows", type=int, default=30000, help="rows to check in each load")
     parser.add_argument("--load", choices=[load.name for load in LOADS], help="this load alone")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     given = parser.parse_args(arguments)
     for load in LOADS:
         if given.load not in (None, load.name):
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                report = ledger_player(load, Path(folder)).play(given.rows)
+                report = ledger_player(load, Path(folder), given.device).play(given.rows)
             except RuntimeError as error:
                 sys.stdout.write(f"{load.name}: {error}\n")
                 return 1
