@@ -29,6 +29,7 @@ from mstar_core.engine.row_check import RowCheck
 from mstar_core.engine.staging import Landing, ReadBack, Staging, pack_reads
 from mstar_core.engine.steady import CellRing, Countdown, SteadyBatch, countdowns_of
 from mstar_core.errors import DeviceFault
+from mstar_core.resident.writes import joined
 from mstar_core.resources.fence import Fences
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import Bucket, Lease, Outcome, Shortage, Step
@@ -178,8 +179,13 @@ class Lifecycle:
         if len(crossing) > 1:
             rows = np.unique(np.concatenate([rows for _, rows in crossing]))
         handles_B, slots_B = batch.step.handles_B[rows], batch.slots_B[rows]
-        index_K, value_K = batch.node.tables.crossed(handles_B, slots_B)
-        self._cells(batch.captured).send(batch.captured, batch.slots_B, index_K, value_K)
+        tables, ring = batch.node.tables, self._cells(batch.captured)
+        index_K, value_K = tables.crossed(handles_B, slots_B)
+        if len(index_K) <= ring.num_cells:
+            ring.send(batch.captured, batch.slots_B, index_K, value_K)
+        else:  # small pages, many of them: each row's are one run
+            cells = zip(index_K.tolist(), value_K[:, None], strict=True)
+            self.rows[batch.node.name].send(joined(list(cells)), tables.store_RC)
 
     def _cells(self, captured: Captured) -> CellRing:
         ring = self._rings.get(captured.bucket)

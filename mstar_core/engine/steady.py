@@ -3,9 +3,8 @@
 Two steps of it differ only by "every length + 1" and "a row crossed into a new page". The device
 does the first by itself; for the second the batch counts down, per resource and row, the tokens
 that still fit. So a steady step asks nothing, plans nothing and sends nothing. When a row crosses,
-the step asks and takes for it and for every row that crosses within the next ``AHEAD`` tokens, and
-sends one cell each; so such steps are rare at any number of rows. Nobody takes more than its
-request was promised.
+the step takes for every row what its next ``AHEAD`` tokens need, or those to its end, and sends the
+new cells; so such steps are rare, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from mstar_core.resources.base import Resource
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import ResourceStep, Step
 
-AHEAD = 16
-"""Tokens: a row that crosses this soon is served together with one that crosses now."""
+AHEAD = 160
+"""Tokens that every row has room for once one had none: fewer than one step in a hundred takes."""
 
 
 @define(eq=False)
@@ -42,15 +41,15 @@ class Countdown:
         """The rows, by index, to take for now: none as long as the next token fits everywhere."""
         if self.left_B.min() > 0:
             return _NONE
-        return np.flatnonzero((self.left_B <= AHEAD) & (self.left_B < self.steps_B))
+        return np.flatnonzero(self.left_B < np.minimum(self.steps_B, AHEAD))
 
     def only(self, rows: np.ndarray) -> ResourceStep:
-        """A part for these rows alone that reaches one token past what they hold."""
+        """A part for these rows alone, of all the tokens that they should have room for."""
         part = self.part
         return ResourceStep(
             key=part.key,
             handles_B=part.handles_B[rows],
-            spans_B=np.maximum(self.left_B[rows], 0) + 1,
+            spans_B=np.minimum(self.steps_B[rows], AHEAD),
             label=part.label,
         )
 
@@ -111,6 +110,11 @@ class CellRing:
             for block in self._blocks
         ]
         self._next = 0
+
+    @property
+    def num_cells(self) -> int:
+        """Cells that one block has room for."""
+        return len(self._views[0]["index_K"])
 
     def send(
         self, captured: Captured, slots_B: np.ndarray, index_K: np.ndarray, value_K: np.ndarray

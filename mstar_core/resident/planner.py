@@ -142,14 +142,17 @@ class ResidentPlanner:
     def _grown(
         self, handles_B: np.ndarray, slots_B: np.ndarray, held_BS: np.ndarray, which_B: np.ndarray
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Per span the cells of the rows that hold one more."""
+        """Per span the cells of the rows that hold more than before."""
         index, value = [], []
         base_B = slots_B * self.layout.num_cells
         for s, (place, column) in enumerate(self.layout.spans):
-            grown = np.flatnonzero((held_BS[:, s] > self._held_RS[slots_B, s]) & which_B)
-            last = held_BS[grown, s] - 1
-            index.append(base_B[grown] + self.layout.start[place] + last)
-            value.append(column.host[handles_B[grown], last].astype(np.int64))
+            old_B = self._held_RS[slots_B, s]
+            more_B = np.maximum(held_BS[:, s] - old_B, 0) * which_B
+            rows = np.repeat(np.arange(len(more_B)), more_B)
+            nth = np.arange(len(rows)) - np.repeat(np.cumsum(more_B) - more_B, more_B)
+            cell = old_B[rows] + nth
+            index.append(base_B[rows] + self.layout.start[place] + cell)
+            value.append(column.host[handles_B[rows], cell].astype(np.int64))
         return index, value
 
     def _row(self, handle: int, slot: int, truth_N: np.ndarray, held_S: np.ndarray) -> list[Run]:
