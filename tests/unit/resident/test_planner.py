@@ -166,6 +166,25 @@ def test_a_constant_that_changed_is_sent_as_a_cell():
     right(tables, a)
 
 
+def test_pages_taken_for_the_steps_to_come_are_a_cell_each():
+    """A steady step: nothing but its pages has changed, which may be several at once."""
+    tables = one_pool()
+    a, b = opened(tables, 6, 3)
+    slots_B = tables.step([a, b]).writes.slots_B
+    tables.world.resources["kv"].table.grow(np.array([a, b]), np.array([3, 1]))
+    tables.planner.steady(slots_B)
+    index_K, value_K = tables.planner.crossed(np.array([a, b]), slots_B)
+    width = tables.planner.layout.num_cells
+    places = [divmod(int(at), width) for at in index_K]
+    one, two = slots_B.tolist()
+    assert places == [(one, 4), (one, 5), (one, 6), (two, 4)]
+    assert value_K.tolist() == [*pages(tables, a)[1:], *pages(tables, b)[1:]]
+    counts = tables.planner.counts
+    assert (counts.steps, counts.untouched_steps, counts.crossing_steps) == (2, 0, 1)
+    _, held_BS = tables.planner.expected(slots_B)
+    assert held_BS.tolist() == [[4], [2]]
+
+
 # Displacement
 
 
