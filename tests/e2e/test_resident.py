@@ -159,7 +159,10 @@ def test_the_golden_tokens_of_slow_states_alone(slow):
 
 
 def test_seeded_sampling_is_the_same_on_off_and_eager():
-    """Greedy and sampled buckets are both resident; settings reach neither by the host's plan."""
+    """Greedy and sampled buckets are both resident; settings reach neither by the host's plan.
+
+    In the last batch each step is planned on the host as long as a row with a penalty runs.
+    """
     pytest.importorskip("mstar_qwen35", reason="the qwen35 plugin is not installed")
     found = {}
     for way in (ON, OFF, EAGER):
@@ -169,7 +172,7 @@ def test_seeded_sampling_is_the_same_on_off_and_eager():
             Request(
                 id=f"r{i}",
                 arrays={"ids": np.arange(3 + i, dtype=np.int64)},
-                max_new_tokens=14,
+                max_new_tokens=14 + i,
                 ignore_stop_ids=True,
                 sampling=SamplingSettings(
                     temperature=0.0 if greedy else 0.7 + i / 10, top_k=5 + i, seed=i
@@ -178,8 +181,11 @@ def test_seeded_sampling_is_the_same_on_off_and_eager():
             for greedy in (True, False)
             for i in ((0, 1, 2) if greedy else (3, 4, 5))
         ]
+        penalised = attrs.evolve(
+            requests[0], id="p", sampling=SamplingSettings(frequency_penalty=1.5, seed=1)
+        )
         results = {}
-        for batch in (requests[:3], requests[3:], requests[2:4]):
+        for batch in (requests[:3], requests[3:], requests[2:4], [*requests[3:5], penalised]):
             given = [attrs.evolve(one, id=f"{one.id} of {len(results)}") for one in batch]
             results |= {name: one.ids for name, one in run_all(core, given).items()}
         found[way] = results
