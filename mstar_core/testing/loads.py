@@ -23,7 +23,7 @@ class Load:
     gated: bool = False
     offload: float = 0.0
     decoding: bool = False
-    """Only requests that have decoded, and so sit in a row, are offloaded."""
+    """Only requests that have decoded since they came (back), and so sit in a row, leave."""
     rest: int = 12
     """Turns that an offloaded request stays away at most."""
     abort: float = 0.0

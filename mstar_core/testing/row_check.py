@@ -47,6 +47,8 @@ class Player:
     _right: dict[str, list[int]] = field(factory=dict, init=False)
     _tokens: dict[str, list[int]] = field(factory=dict, init=False)
     _away: dict[str, int] = field(factory=dict, init=False)
+    _known: dict[str, int] = field(factory=dict, init=False)
+    """Tokens that say nothing of a row: the prompt's own, and those from before a reload."""
     _turn: int = field(default=0, init=False)
 
     def play(self, rows: int) -> Report:
@@ -74,6 +76,7 @@ class Player:
             request, right = self.ask(rng, self.num_asked)
             self.core.submit(request)
             self._right[request.id], self._tokens[request.id] = right, []
+            self._known[request.id] = 1
 
     def _befall(self, rng: random.Random) -> None:
         if self._right and rng.random() < self.load.abort:
@@ -81,11 +84,12 @@ class Player:
         here = [name for name in self._right if name not in self._away]
         if here and rng.random() < self.load.offload:
             name = rng.choice(here)
-            if not self.load.decoding or self.core.num_generated(name) > 1:
+            if not self.load.decoding or self.core.num_generated(name) > self._known[name]:
                 self.core.offload(name)
                 self._away[name] = self._turn + rng.randint(1, self.load.rest)
         for name in [n for n, until in self._away.items() if until <= self._turn]:
             self.core.reload(name)
+            self._known[name] = self.core.num_generated(name)
             del self._away[name]
 
     def _take_turn(self) -> None:
