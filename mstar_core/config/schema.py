@@ -165,6 +165,13 @@ class EngineConfig:
                 want=f"at most engine.token_budget, {self.token_budget} (tokens)",
                 fix="lower min_chunk or raise token_budget",
             )
+        if self.capture.tokens and max(self.capture.tokens) > self.token_budget:
+            raise ConfigError(
+                where="capture.tokens",
+                got=list(self.capture.tokens),
+                want=f"token counts up to engine.token_budget, {self.token_budget}",
+                fix="drop the larger ones or raise token_budget",
+            )
         if self.capture.rows and max(self.capture.rows) > self.max_rows:
             raise ConfigError(
                 where="capture.rows",

@@ -84,6 +84,12 @@ class Lifecycle:
     _next: int = field(init=False, default=0)
     _rings: dict[Bucket, CellRing] = field(init=False, factory=dict)
 
+    def __attrs_post_init__(self) -> None:
+        for bucket, captured in self.buckets.captured.items():
+            if captured.resident:
+                layout, depth = captured.block.layout, self.read_back.depth
+                self._rings[bucket] = CellRing(self.device, layout, depth)
+
     def launch(self, step: Step, rows: Sequence[Row]) -> Entry | Shortage:
         """Launch ``step``, or say what is missing; then nothing was changed."""
         node = self.nodes[step.node]
@@ -179,20 +185,13 @@ class Lifecycle:
         if len(crossing) > 1:
             rows = np.unique(np.concatenate([rows for _, rows in crossing]))
         handles_B, slots_B = batch.step.handles_B[rows], batch.slots_B[rows]
-        tables, ring = batch.node.tables, self._cells(batch.captured)
+        tables, ring = batch.node.tables, self._rings[batch.captured.bucket]
         index_K, value_K = tables.crossed(handles_B, slots_B)
         if len(index_K) <= ring.num_cells:
             ring.send(batch.captured, batch.slots_B, index_K, value_K)
         else:  # small pages, many of them: each row's are one run
             cells = zip(index_K.tolist(), value_K[:, None], strict=True)
             self.rows[batch.node.name].send(joined(list(cells)), tables.store_RC)
-
-    def _cells(self, captured: Captured) -> CellRing:
-        ring = self._rings.get(captured.bucket)
-        if ring is None:
-            ring = CellRing(self.device, captured.block.layout, self.read_back.depth)
-            self._rings[captured.bucket] = ring
-        return ring
 
     def copies(self, issue: Callable[[int], None]) -> Entry:
         """An entry of copies alone; ``issue(number)`` makes them."""
@@ -274,7 +273,7 @@ class Lifecycle:
             self.rows[node.name].send(writes.runs, planner.store_RC)
         same = captured.received is not None and np.array_equal(captured.received, writes.slots_B)
         if len(writes.index_K) or not same:
-            ring = self._cells(captured)
+            ring = self._rings[captured.bucket]
             ring.send(captured, writes.slots_B, writes.index_K, writes.value_K)
         self.device.run(lambda: captured.replay(landing))
         self._expect(step.number, node, step)
