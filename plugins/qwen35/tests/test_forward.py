@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -21,16 +22,29 @@ def layer_outputs(layers):
 
 
 @pytest.fixture(scope="module")
-def reference():
-    """``reference(folder, ids)``: transformers' layer outputs and logits, fp32."""
+def reference_model():
+    """``reference_model(folder)``: transformers' model, fp32, loaded once."""
     from transformers import AutoModelForCausalLM
 
+    @cache
+    def load(folder):
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def reference(reference_model):
+    """``reference(folder, ids)``: transformers' layer outputs and last logits."""
+
     def run(folder, ids):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        model = reference_model(folder)
         layers = next(m for n, m in model.named_modules() if n.endswith("model.layers"))
-        seen, _ = layer_outputs(layers)
+        seen, hooks = layer_outputs(layers)
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
+        for hook in hooks:
+            hook.remove()
         return [one.view(len(ids), -1) for one in seen], logits
 
     return run
@@ -89,19 +103,64 @@ def test_slow_state_prompts_alone_and_eight_at_a_time(shared, node):
     assert built.greedy(prompts[8:], 64, chunk=33) == want[8:]
 
 
+def logits_of_each_step(built, prompts, greedy, chunk=10**6):
+    """Per prompt, our logits ``[1 + steps, V]``: its last position, then each token given back."""
+    handles = [built.open(prompt) for prompt in prompts]
+    found = [[] for _ in prompts]
+    for start in range(0, max(map(len, prompts)), chunk):
+        rows = [i for i, prompt in enumerate(prompts) if start < len(prompt)]
+        given = [(handles[i], prompts[i][start : start + chunk]) for i in rows]
+        for i, logits in zip(rows, built.step("prefill", given)["logits"], strict=True):
+            found[i] = [logits]
+    for tokens in zip(*greedy, strict=True):
+        given = [(handle, [token]) for handle, token in zip(handles, tokens, strict=True)]
+        for logits, mine in zip(built.step("decode", given)["logits"], found, strict=True):
+            mine.append(logits)
+    for handle in handles:
+        built.close(handle)
+    return [torch.stack(mine) for mine in found]
+
+
+def check_each_step(model, built, cases, **given):
+    prompts, greedy = [c["prompt"] for c in cases], [c["greedy"] for c in cases]
+    for case, got in zip(cases, logits_of_each_step(built, prompts, greedy, **given), strict=True):
+        ids = torch.tensor([case["prompt"] + case["greedy"]])
+        with torch.no_grad():
+            want = model(input_ids=ids).logits[0, len(case["prompt"]) - 1 :]
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, atol=5e-4, rtol=0)
+
+
 @pytest.mark.shared
-def test_logits_of_the_prompt_and_of_the_last_step_are_transformers(shared, node):
+def test_logits_of_each_step_of_slow_states_are_transformers(shared, node, reference_model):
+    """16 prompts of 1 to 300 tokens and 64 steps each, some alone, all with seven others."""
+    folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
+    cases = json.loads((folder / "golden.json").read_text())["cases"]
+    built, model = node(folder), reference_model(folder)
+    assert {len(case["greedy"]) for case in cases} == {64}
+    check_each_step(model, built, cases[:8])
+    check_each_step(model, built, cases[8:])
+    check_each_step(model, built, cases[-1:], chunk=33)
+    check_each_step(model, built, cases[:1])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", GOLDEN)
+def test_logits_of_each_step_are_transformers(shared, node, reference_model, name):
+    folder = shared / "golden" / f"qwen3_5-{name}"
+    golden = json.loads((folder / "golden.json").read_text())
+    check_each_step(reference_model(folder), node(folder), [golden])
+
+
+@pytest.mark.shared
+def test_the_golden_logits_of_the_first_and_of_the_last_step(shared, node):
+    """The numbers that were stored, where the reference is another version."""
     folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
     case = json.loads((folder / "golden.json").read_text())["cases"][-4]
-    built = node(folder)
-    handle = built.open(case["prompt"])
-    logits = built.step("prefill", [(handle, case["prompt"])])["logits"][0, :8]
-    want = torch.tensor(case["first_step_logits_first8"])
-    torch.testing.assert_close(logits, want, atol=5e-4, rtol=0)
-    for token in case["greedy"][:-1]:
-        logits = built.step("decode", [(handle, [token])])["logits"][0, :8]
-    want = torch.tensor(case["last_step_logits_first8"])
-    torch.testing.assert_close(logits, want, atol=5e-4, rtol=0)
+    (logits,) = logits_of_each_step(node(folder), [case["prompt"]], [case["greedy"][:-1]])
+    for step, name in ((0, "first"), (-1, "last")):
+        want = torch.tensor(case[f"{name}_step_logits_first8"])
+        torch.testing.assert_close(logits[step, :8], want, atol=5e-4, rtol=0)
 
 
 @pytest.mark.parametrize("spelling", ["flat", "rope_scaling"])
