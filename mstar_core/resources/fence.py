@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Iterable
 
 import numpy as np
@@ -34,14 +35,20 @@ class Fences:
 class IdPool:
     """Numbered places (pages, slots, rows): free, cooling behind a fence, or held.
 
-    ``reserved`` low numbers (a sink page, a null slot) are never given out.
+    ``reserved`` low numbers (a sink page, a null slot) are never given out. A place that is given
+    back ``kept`` is as free as any other, but is taken after all others, the longest kept first;
+    until then :meth:`revive` makes it held again, with what it holds.
     """
 
     def __init__(self, num_ids: int, fences: Fences, reserved: int = 1) -> None:
         self.num_ids = num_ids - reserved
-        self._free = list(range(num_ids - 1, reserved - 1, -1))
+        self._free = OrderedDict.fromkeys(range(reserved, num_ids))
         self._held = np.zeros(num_ids, dtype=bool)
-        self._cooling: list[tuple[int, int]] = []
+        self._heap: list[tuple[int, int, int, bool]] = []
+        """(fence, order, place, kept); a place that was revived in the meantime is passed over."""
+        self._cooling: dict[int, int] = {}
+        """Place → its order in the heap."""
+        self._order = 0
         self._fences = fences
         fences.watch(self)
 
@@ -59,22 +66,39 @@ class IdPool:
         """``count`` places, int64. The caller has asked ``num_free`` before."""
         if count > len(self._free):
             raise IndexError(f"took {count} of {len(self._free)} free places: room was not asked")
-        taken = [self._free.pop() for _ in range(count)]
+        taken = [self._free.popitem(last=False)[0] for _ in range(count)]
         self._held[taken] = True
         return np.asarray(taken, dtype=np.int64)
 
-    def give_back(self, ids: Iterable[int], fence: int) -> None:
+    def give_back(self, ids: Iterable[int], fence: int, kept: bool = False) -> None:
         """Give places back; free at once if ``fence`` is retired, else when it is."""
         for i in map(int, ids):
             if not self._held[i]:
                 raise IndexError(f"place {i} was given back twice")
             self._held[i] = False
             if fence <= self._fences.retired:
-                self._free.append(i)
+                self._line_up(i, kept)
             else:
-                heapq.heappush(self._cooling, (fence, i))
+                self._order += 1
+                self._cooling[i] = self._order
+                heapq.heappush(self._heap, (fence, self._order, i, kept))
+
+    def revive(self, ids: Iterable[int]) -> None:
+        """Hold these free or cooling places again, as they are."""
+        for i in map(int, ids):
+            if self._cooling.pop(i, None) is None:
+                del self._free[i]
+            self._held[i] = True
 
     def thaw(self, number: int) -> None:
         """Free what entry ``number`` and those before it fenced."""
-        while self._cooling and self._cooling[0][0] <= number:
-            self._free.append(heapq.heappop(self._cooling)[1])
+        while self._heap and self._heap[0][0] <= number:
+            _, order, i, kept = heapq.heappop(self._heap)
+            if self._cooling.get(i) == order:
+                del self._cooling[i]
+                self._line_up(i, kept)
+
+    def _line_up(self, place: int, kept: bool) -> None:
+        self._free[place] = None
+        if not kept:
+            self._free.move_to_end(place, last=False)
