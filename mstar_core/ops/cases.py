@@ -20,14 +20,22 @@ class Packing:
     col_T: Tensor
     max_q: int
     decode: int
+    num_lead_1: Tensor | None
+    lead_rows: int
 
     @classmethod
     def of(
-        cls, spans: Sequence[int], pad_rows: int = 0, pad_tokens: int = 0, decode: int = 0
+        cls,
+        spans: Sequence[int],
+        pad_rows: int = 0,
+        pad_tokens: int = 0,
+        decode: int = 0,
+        lead: int = 0,
     ) -> Packing:
         """Real rows first; the first padding row owns the unused tokens, the others none.
 
-        With ``decode`` every row, padding too, is one token.
+        With ``decode`` every row, padding too, is one token. With ``lead`` the step is split: up to
+        that many leading one-token rows are the lead.
         """
         lens = [*spans, *_padding(pad_rows, pad_tokens, decode)]
         rows = [row for row, n in enumerate(lens) for _ in range(n)]
@@ -41,7 +49,13 @@ class Packing:
             col_T=ints(cols),
             max_q=1 if decode else (len(rows) if padded else max(lens)),
             decode=decode,
+            num_lead_1=ints([min(lead, _leading(spans))]) if lead else None,
+            lead_rows=lead,
         )
+
+
+def _leading(spans: Sequence[int]) -> int:
+    return next((row for row, n in enumerate(spans) if n != 1), len(spans))
 
 
 def _padding(pad_rows: int, pad_tokens: int, decode: int) -> list[int]:

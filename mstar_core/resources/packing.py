@@ -9,6 +9,12 @@ Any other bucket packs rows one behind the other; what is left is one padding ro
 
     token   0  1  2  3  4  5  6  7    spans 3 and 2 in a bucket of 4 rows, 8 tokens
     row     0  0  0  1  1  2  2  2    row 2 is padding, row 3 has no token
+
+A step of a combined walk that is split also has a lead, its leading run of one-token rows: there
+row i owns token i too. What the lead may be at most follows from the bucket::
+
+    token   0  1  2  3  4  5  6  7    spans 1, 1 and 4 in a bucket of lead 3
+    row     0  1  2  2  2  2  3  3    the lead is rows 0 and 1; row 3 is padding, and never of it
 """
 
 from __future__ import annotations
@@ -39,6 +45,15 @@ class Packing:
     """At least as long as the longest row; the bucket's bound with a lease."""
     decode: int
     """1 where row i owns token i and nothing else."""
+    lead_rows: int = 0
+    """Rows of the lead at most: the bucket's with a lease, else the step's; 0 without a split."""
+    num_lead: int = 0
+    """Rows of the lead."""
+
+    @property
+    def num_lead_1(self) -> np.ndarray | None:
+        """int32 ``[1]``, the rows of the lead; None without a split."""
+        return np.asarray([self.num_lead], np.int32) if self.lead_rows else None
 
     def rows(self, values_B: np.ndarray, dtype: type = np.int64, fill: float = 0) -> np.ndarray:
         """One value per real row, padded to ``[B]`` with ``fill``."""
@@ -81,6 +96,8 @@ def pack(step: ResourceStep, lease: Lease | None) -> Packing:
     starts_B = (np.cumsum(lens_B) - lens_B).astype(np.int32)
     row_T = np.repeat(np.arange(len(lens_B), dtype=np.int32), lens_B)
     col_T = np.arange(len(row_T), dtype=np.int32) - starts_B[row_T]
+    run = leading_run(spans_B) if step.split else 0
+    lead_rows = run if lease is None else lease.bucket.lead
     return Packing(
         num_rows=step.num_rows,
         num_tokens=num_tokens,
@@ -90,6 +107,8 @@ def pack(step: ResourceStep, lease: Lease | None) -> Packing:
         col_T=col_T,
         max_row_tokens=longest,
         decode=0,
+        lead_rows=lead_rows,
+        num_lead=min(run, lead_rows),
     )
 
 
@@ -105,6 +124,12 @@ def _one_each(num_rows: int, width: int) -> Packing:
         max_row_tokens=1,
         decode=1,
     )
+
+
+def leading_run(spans_B: np.ndarray) -> int:
+    """How many rows from the front have exactly one token."""
+    others = np.flatnonzero(spans_B != 1)
+    return int(others[0]) if len(others) else len(spans_B)
 
 
 def positions(before_B: np.ndarray, spans_B: np.ndarray) -> np.ndarray:

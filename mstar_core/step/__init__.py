@@ -4,10 +4,12 @@ from mstar_core.step.bucket import Bucket, Lease
 from mstar_core.step.outcome import Outcome
 from mstar_core.step.plan import Plan, Staged, plan_class, stage_plan, staged_arrays
 from mstar_core.step.shortage import Shortage
+from mstar_core.step.split import CombinedSplit
 from mstar_core.step.step import ResourceStep, Step
 
 __all__ = [
     "Bucket",
+    "CombinedSplit",
     "Lease",
     "Outcome",
     "Plan",

@@ -11,16 +11,20 @@ class Bucket:
 
     ``rows`` and ``tokens`` are upper bounds that a step is padded to. A *decode* bucket has
     ``tokens == rows`` and holds one token per row; every other bucket packs ``tokens`` over at
-    most ``rows`` rows. Unused tokens belong to one padding row.
+    most ``rows`` rows. Unused tokens belong to one padding row. A *mixed* bucket is packed like any
+    other, and may run up to ``lead`` leading rows of one token apart from the rest.
     """
 
     walk: str
     rows: int
     tokens: int
     kind: str
-    """``decode`` (every row one token) or ``prefill``; never read off spans equal by chance."""
+    """``decode`` (every row one token), ``prefill`` or ``mixed``; never read off spans equal by
+    chance."""
     variant: int = 0
     """Union of the per-row needs that change the forward (see ``Resource.variant``)."""
+    lead: int = 0
+    """Leading one-token rows that are run apart at most, at most ``rows`` and ``tokens``."""
 
     @property
     def max_row_tokens(self) -> int:
@@ -29,7 +33,8 @@ class Bucket:
 
     def __str__(self) -> str:
         tail = f" v{self.variant}" if self.variant else ""
-        return f"{self.walk} {self.rows}x{self.tokens}{tail}"
+        lead = f" lead {self.lead}" if self.lead else ""
+        return f"{self.walk} {self.rows}x{self.tokens}{lead}{tail}"
 
 
 @frozen(kw_only=True)

@@ -21,6 +21,8 @@ class ResourceStep:
     spans_B: np.ndarray
     """int64, tokens (or frames) that each row adds to this resource; 0 reads only."""
     label: str = "main"
+    split: bool = False
+    """A combined walk: its leading run of one-token rows may be run apart from the rest."""
 
     @property
     def num_rows(self) -> int:
@@ -39,6 +41,7 @@ class ResourceStep:
             handles_B=self.handles_B[:num_rows],
             spans_B=self.spans_B[:num_rows],
             label=self.label,
+            split=self.split,
         )
 
 

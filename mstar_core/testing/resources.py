@@ -26,6 +26,7 @@ from mstar_core.testing.world import (
     World,
     carry_step_of,
     decode_lease,
+    mixed_lease,
     opening_of,
     prefill_lease,
     same,
@@ -39,6 +40,7 @@ __all__ = [
     "World",
     "carry_step_of",
     "decode_lease",
+    "mixed_lease",
     "opening_of",
     "prefill_lease",
     "same",
@@ -83,7 +85,7 @@ class ResourceContract:
 
     def leases(self) -> tuple[Lease, ...]:
         """The buckets that plans are padded to."""
-        return decode_lease(4), prefill_lease(4, 40)
+        return decode_lease(4), prefill_lease(4, 40), mixed_lease(4, 40, 2)
 
     @pytest.fixture
     def world(self) -> World:

@@ -25,9 +25,12 @@ from mstar_core.step import Bucket, Lease, Plan, ResourceStep, staged_arrays
 Spans = int | Sequence[int]
 
 
-def step_of(*handles: int, spans: Spans = 1, key: str = "main") -> ResourceStep:
+def step_of(
+    *handles: int, spans: Spans = 1, key: str = "main", split: bool = False
+) -> ResourceStep:
     """The declaration of rows ``handles``, each adding its span."""
-    return ResourceStep(key=key, handles_B=_whole(handles), spans_B=_spread(spans, len(handles)))
+    spans_B = _spread(spans, len(handles))
+    return ResourceStep(key=key, handles_B=_whole(handles), spans_B=spans_B, split=split)
 
 
 def carry_step_of(
@@ -60,6 +63,14 @@ def prefill_lease(rows: int, tokens: int, variant: int = 0) -> Lease:
     return Lease(
         bucket=Bucket(walk="prefill", rows=rows, tokens=tokens, kind="prefill", variant=variant)
     )
+
+
+def mixed_lease(rows: int, tokens: int, lead: int, variant: int = 0) -> Lease:
+    """A lease of a bucket that runs up to ``lead`` leading one-token rows apart."""
+    bucket = Bucket(
+        walk="mixed", rows=rows, tokens=tokens, kind="mixed", variant=variant, lead=lead
+    )
+    return Lease(bucket=bucket)
 
 
 def opening_of(

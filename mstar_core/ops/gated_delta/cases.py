@@ -21,6 +21,8 @@ class Case:
     decode: int = 0
     pad_rows: int = 0
     pad_tokens: int = 0
+    lead: int = 0
+    """Bound of the lead; 0: the step is not split."""
     num_k_heads: int = 2
     num_v_heads: int = 4
     k_dim: int = 8
@@ -36,7 +38,7 @@ class Case:
         return 2 * self.num_k_heads * self.k_dim + self.num_v_heads * self.v_dim
 
 
-CASES = (
+CASES: tuple[Case, ...] = (
     Case(name="one-fresh-token", rows=((1, True),)),
     Case(name="prompt", rows=((37, True),)),
     Case(name="shorter-than-the-window", rows=((1, False), (2, False), (2, True), (3, False))),
@@ -52,6 +54,29 @@ CASES = (
 )
 
 
+def _mixed(name: str, *rows: tuple[int, bool], lead: int = 3) -> Case:
+    """A step of a bucket of 6 rows and 16 tokens: replays of one another, see ``SPLIT``."""
+    left = 16 - sum(span for span, _ in rows)
+    return Case(name=name, rows=rows, pad_rows=6 - len(rows), pad_tokens=left, lead=lead)
+
+
+SPLIT = (
+    _mixed("decode-first", (1, False), (1, False), (7, True), (4, False)),
+    _mixed("interleaved", (7, True), (1, False), (4, False), (1, False)),
+    _mixed("no-decode", (7, True), (4, False), (2, False), (2, True)),
+    _mixed("one-token-prompts", (1, False), (1, False), (1, True), (10, False)),
+    _mixed("one-padding-token", (1, False), (1, True), (8, True), (5, False)),
+    _mixed("a-row-of-no-tokens", (1, False), (0, False), (8, True), (5, False)),
+    _mixed("more-than-the-lead", (1, False), (1, True), (1, True), (1, False)),
+)
+"""Layouts of one mixed bucket, of four rows each."""
+CASES += (
+    *SPLIT,
+    Case(name="a-lead-alone", rows=((1, False), (1, True), (1, False)), lead=3),
+    Case(name="a-lead-and-a-long-prompt", rows=((1, False), (1, False), (130, True)), lead=2),
+)
+
+
 @frozen(kw_only=True, eq=False)
 class CasePlan:
     """A step's plan, as :class:`~mstar_core.ops.gated_delta.contract.GatedDeltaRows` reads it."""
@@ -64,6 +89,8 @@ class CasePlan:
     col_T: Tensor
     max_q: int
     decode: int
+    num_lead_1: Tensor | None
+    lead_rows: int
 
 
 @frozen(kw_only=True, eq=False)
@@ -141,8 +168,10 @@ def lay(
     ``garbage``. ``only`` takes some rows, without padding.
     """
     chosen = list(range(len(case.rows)) if only is None else only)
-    pad_rows, pad_tokens = (0, 0) if only is not None else (case.pad_rows, case.pad_tokens)
-    at = Packing.of([case.rows[r][0] for r in chosen], pad_rows, pad_tokens, case.decode)
+    pad_rows, pad_tokens, lead = (case.pad_rows, case.pad_tokens, case.lead)
+    if only is not None:
+        pad_rows = pad_tokens = lead = 0
+    at = Packing.of([case.rows[r][0] for r in chosen], pad_rows, pad_tokens, case.decode, lead)
     S = len(case.rows) + 3
     slots = (torch.randperm(S - 1, generator=seeded("slots", layout)) + 1)[: len(case.rows)]
     conv = torch.full((S, case.channels, case.taps - 1), garbage, dtype=dtype)

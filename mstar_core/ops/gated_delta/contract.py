@@ -22,6 +22,9 @@ backend must hold:
 * lengths need not be multiples of any block, and a stream cut anywhere (also shorter than the
   window) gives the outputs and state of the uncut stream;
 * slot times stride is computed in int64;
+* a lead may be run as a decode half and must give what its rows give packed, outputs and state; the
+  halves leave each other's slots alone; a backend that does not split ignores it, and says so
+  (:attr:`GatedDelta.splits`);
 * prefill and decode agree on the state layout, which :attr:`GatedDelta.layout` names.
 """
 
@@ -98,6 +101,14 @@ class GatedDeltaRows(Protocol):
     def decode(self) -> int:
         """1: T equals B and token i is row i's only one; then only slots and fresh are read."""
 
+    @property
+    def num_lead_1(self) -> Tensor | None:
+        """int32 ``[1]``: rows of the lead (see :mod:`mstar_core.ops.lead`); None without one."""
+
+    @property
+    def lead_rows(self) -> int:
+        """Bound of ``num_lead_1``, at most B and T; 0: no split."""
+
 
 class Step(Protocol):
     """``o_TV`` ``[T, H·E]`` in the dtype of ``qkv_TC``. Changes the two pools in place, by slot.
@@ -130,3 +141,5 @@ class GatedDelta:
     step: Step
     layout: str = LAYOUT
     """A tag: two backends may share a pool only where their tags are equal."""
+    splits: bool = False
+    """A lead is run as a half of its own."""

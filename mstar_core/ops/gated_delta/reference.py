@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 from torch.nn import functional as F
 
 from mstar_core.ops.functional import gated_rms_norm, l2_norm
 from mstar_core.ops.gated_delta.contract import GatedDeltaRows, GdnPools, GdnWeights
 from mstar_core.ops.gated_delta.delta import CHUNK, delta_chunks, delta_step
+from mstar_core.ops.lead import in_lead, joined
 
 
 @frozen(kw_only=True, eq=False)
@@ -23,6 +24,20 @@ class Streams:
     beta: Tensor
 
 
+@frozen(kw_only=True, eq=False)
+class Rows:
+    """Which slot and which tokens each row has; see :class:`GatedDeltaRows`."""
+
+    slots_B: Tensor
+    fresh_B: Tensor
+    q_starts_B: Tensor
+    q_lens_B: Tensor
+    row_T: Tensor
+    col_T: Tensor
+    max_q: int
+    decode: int
+
+
 def step(
     qkv_TC: Tensor,
     z_TV: Tensor,
@@ -33,7 +48,43 @@ def step(
     plan: GatedDeltaRows,
 ) -> Tensor:
     """See :class:`~mstar_core.ops.gated_delta.contract.Step`."""
-    slots_B = plan.slots_B.long()  # int64: slot times stride passes 2**31
+    rows = Rows(
+        slots_B=plan.slots_B.long(),  # int64: slot times stride passes 2**31
+        fresh_B=plan.fresh_B,
+        q_starts_B=plan.q_starts_B,
+        q_lens_B=plan.q_lens_B,
+        row_T=plan.row_T,
+        col_T=plan.col_T,
+        max_q=plan.max_q,
+        decode=plan.decode,
+    )
+    if plan.num_lead_1 is None:
+        return _advance(qkv_TC, z_TV, b_TH, a_TH, weights, pools, rows)
+    L, lead_B = plan.lead_rows, in_lead(plan.num_lead_1, len(rows.slots_B))
+    slots_B = rows.slots_B
+    one_each = evolve(
+        rows, slots_B=torch.where(lead_B, slots_B, 0)[:L], fresh_B=rows.fresh_B[:L], decode=1
+    )
+    others = evolve(
+        rows,
+        slots_B=torch.where(lead_B, 0, slots_B),
+        q_lens_B=torch.where(lead_B, 0, rows.q_lens_B),
+    )
+    decoded = _advance(qkv_TC[:L], z_TV[:L], b_TH[:L], a_TH[:L], weights, pools, one_each)
+    packed = _advance(qkv_TC, z_TV, b_TH, a_TH, weights, pools, others)
+    return joined(lead_B[:L], decoded, packed)
+
+
+def _advance(
+    qkv_TC: Tensor,
+    z_TV: Tensor,
+    b_TH: Tensor,
+    a_TH: Tensor,
+    weights: GdnWeights,
+    pools: GdnPools,
+    plan: Rows,
+) -> Tensor:
+    slots_B = plan.slots_B
     blank_B = plan.fresh_B | (slots_B == 0)
     live_B = slots_B > 0
     if not plan.decode:
@@ -72,7 +123,7 @@ def _streams(
 
 
 def _convolve_one(
-    qkv_TC: Tensor, conv_CK: Tensor, window_BCK: Tensor, plan: GatedDeltaRows
+    qkv_TC: Tensor, conv_CK: Tensor, window_BCK: Tensor, plan: Rows
 ) -> tuple[Tensor, Tensor]:
     """One token of every row: fp32 ``mixed_TC`` and the windows after it."""
     taken = torch.cat([window_BCK, qkv_TC[..., None].to(window_BCK.dtype)], -1)
@@ -80,7 +131,7 @@ def _convolve_one(
 
 
 def _convolve(
-    qkv_TC: Tensor, conv_CK: Tensor, window_BCK: Tensor, plan: GatedDeltaRows
+    qkv_TC: Tensor, conv_CK: Tensor, window_BCK: Tensor, plan: Rows
 ) -> tuple[Tensor, Tensor]:
     """Packed rows: fp32 ``mixed_TC`` and the windows after each row's last token.
 
@@ -109,12 +160,12 @@ def _convolve(
     return F.silu(mixed_TC), next_BKC.transpose(1, 2)
 
 
-def _recur_one(streams: Streams, state_BHDE: Tensor, plan: GatedDeltaRows) -> tuple[Tensor, Tensor]:
+def _recur_one(streams: Streams, state_BHDE: Tensor, plan: Rows) -> tuple[Tensor, Tensor]:
     s = streams
     return delta_step(s.q, s.k, s.v, s.g, s.beta, state_BHDE)
 
 
-def _recur(streams: Streams, state_BHDE: Tensor, plan: GatedDeltaRows) -> tuple[Tensor, Tensor]:
+def _recur(streams: Streams, state_BHDE: Tensor, plan: Rows) -> tuple[Tensor, Tensor]:
     """Lay packed rows out padded with zeros, run the chunks, pack the outputs."""
     T = streams.q.shape[0]
     L = plan.max_q if plan.max_q <= CHUNK else -(-plan.max_q // CHUNK) * CHUNK

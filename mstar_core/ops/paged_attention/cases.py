@@ -20,6 +20,8 @@ class Case:
     decode: int = 0
     pad_rows: int = 0
     pad_tokens: int = 0
+    lead: int = 0
+    """Bound of the lead; 0: the step is not split."""
     num_heads: int = 4
     num_kv_heads: int = 2
     head_dim: int = 8
@@ -35,7 +37,7 @@ class Case:
         return float(self.head_dim**-0.5)
 
 
-CASES = (
+CASES: tuple[Case, ...] = (
     Case(name="one-token", rows=((0, 1),)),
     Case(name="prompt", rows=((0, 17),)),
     Case(name="chunk-behind-a-prompt", rows=((13, 6),)),
@@ -48,6 +50,30 @@ CASES = (
     Case(name="not-causal", rows=((6, 4), (0, 3)), causal=False, pad_rows=1, pad_tokens=2),
     Case(name="heads-alone", rows=((2, 5), (9, 2)), num_heads=3, num_kv_heads=3, head_dim=16),
     Case(name="one-kv-head", rows=((2, 5), (9, 2)), num_heads=6, num_kv_heads=1, page_tokens=16),
+)
+
+
+def _mixed(name: str, *rows: tuple[int, int], lead: int = 3) -> Case:
+    """A step of a bucket of 6 rows and 16 tokens: replays of one another, see ``SPLIT``."""
+    left = 16 - sum(span for _, span in rows)
+    return Case(name=name, rows=rows, pad_rows=6 - len(rows), pad_tokens=left, lead=lead)
+
+
+SPLIT = (
+    _mixed("decode-first", (9, 1), (20, 1), (0, 7), (5, 4)),
+    _mixed("interleaved", (0, 7), (9, 1), (5, 4), (20, 1)),
+    _mixed("no-decode", (0, 7), (5, 4), (20, 2), (9, 2)),
+    _mixed("one-token-prompts", (9, 1), (20, 1), (0, 1), (5, 10)),
+    _mixed("one-padding-token", (9, 1), (20, 1), (0, 8), (11, 5)),
+    _mixed("a-row-of-no-tokens", (9, 1), (20, 0), (0, 8), (11, 5)),
+    _mixed("more-than-the-lead", (9, 1), (20, 1), (0, 1), (11, 1)),
+)
+"""Layouts of one mixed bucket: the pages of a row have the same width and sum in each."""
+CASES += (
+    *SPLIT,
+    Case(name="a-lead-alone", rows=((9, 1), (3, 1), (6, 1)), lead=3),
+    Case(name="a-lead-and-a-prompt", rows=((9, 1), (3, 1), (2, 6)), lead=2),
+    Case(name="a-lead-not-causal", rows=((9, 1), (3, 1), (2, 6)), lead=2, causal=False),
 )
 
 
@@ -65,6 +91,8 @@ class CasePlan:
     write_T: Tensor
     max_q: int
     decode: int
+    num_lead_1: Tensor | None
+    lead_rows: int
 
 
 @frozen(kw_only=True, eq=False)
@@ -104,8 +132,10 @@ def lay(
     rows, without padding.
     """
     chosen = list(range(len(case.rows)) if only is None else only)
-    pad_rows, pad_tokens = (0, 0) if only is not None else (case.pad_rows, case.pad_tokens)
-    at = Packing.of([case.rows[r][1] for r in chosen], pad_rows, pad_tokens, case.decode)
+    pad_rows, pad_tokens, lead = (case.pad_rows, case.pad_tokens, case.lead)
+    if only is not None:
+        pad_rows = pad_tokens = lead = 0
+    at = Packing.of([case.rows[r][1] for r in chosen], pad_rows, pad_tokens, case.decode, lead)
     pages_RW = page_tables(case, layout)
     T, p, D = len(at.row_T), case.page_tokens, case.head_dim
     pool = (int(pages_RW.max()) + 3, p, case.num_kv_heads, D)

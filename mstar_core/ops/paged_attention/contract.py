@@ -10,7 +10,9 @@ Every backend must hold:
 * cells that a row may not read may hold anything, NaN included, and change nothing;
 * a row with no readable keys gives zeros, a row without queries gives nothing, and tokens of a
   padding row give finite output;
-* a row computed alone equals the same row among others within the tolerance.
+* a row computed alone equals the same row among others within the tolerance;
+* a lead may be run as a decode half and must give what its rows give packed; a backend that does
+  not split ignores it, and says so (:attr:`PagedAttention.splits`).
 """
 
 from __future__ import annotations
@@ -68,6 +70,14 @@ class PagedPlan(Protocol):
     @property
     def decode(self) -> int:
         """1: T equals B and token i is row i's only query; then q_starts, q_lens, row, col rest."""
+
+    @property
+    def num_lead_1(self) -> Tensor | None:
+        """int32 ``[1]``: rows of the lead (see :mod:`mstar_core.ops.lead`); None without one."""
+
+    @property
+    def lead_rows(self) -> int:
+        """Bound of ``num_lead_1``, at most B and T; 0: no split."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -139,3 +149,5 @@ class PagedAttention:
     step: Step
     attend: Attend
     write: Write
+    splits: bool = False
+    """A lead is run as a half of its own."""

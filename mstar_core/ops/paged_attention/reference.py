@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+from attrs import evolve
 from torch import Tensor
 
 from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly
 from mstar_core.ops.functional import rms_norm, rope_half_split, sigmoid_gate
+from mstar_core.ops.lead import in_lead, joined
 from mstar_core.ops.paged_attention.contract import Attend, AttentionStep, PagedPlan
 
 
@@ -26,7 +29,6 @@ def attend(
     mix: Mix = mix_exactly,
 ) -> Tensor:
     """See :class:`~mstar_core.ops.paged_attention.contract.Attend`; ``mix`` is its inner part."""
-    pages_BW = plan.pages_BW.long()
     rows = Rows(
         kv_lens_B=plan.kv_lens_B,
         before_B=plan.before_B if causal else None,
@@ -35,7 +37,28 @@ def attend(
         max_q=plan.max_q,
         decode=plan.decode,
     )
-    k_BSGD, v_BSGD = (pool[pages_BW].flatten(1, 2) for pool in (k_PpGD, v_PpGD))
+    pools, pages_BW = (k_PpGD, v_PpGD), plan.pages_BW.long()
+    if plan.num_lead_1 is None:
+        return _over_pages(q_TND, pools, pages_BW, rows, scale, mix)
+    L, lead_B = plan.lead_rows, in_lead(plan.num_lead_1, len(pages_BW))
+    one_each = evolve(
+        rows, kv_lens_B=torch.where(lead_B, rows.kv_lens_B, 0)[:L], before_B=None, decode=1
+    )
+    others = evolve(rows, q_lens_B=torch.where(lead_B, 0, rows.q_lens_B))
+    decoded = _over_pages(q_TND[:L], pools, pages_BW[:L], one_each, scale, mix)
+    packed = _over_pages(q_TND, pools, pages_BW, others, scale, mix)
+    return joined(lead_B[:L], decoded, packed)
+
+
+def _over_pages(
+    q_TND: Tensor,
+    pools: tuple[Tensor, Tensor],
+    pages_BW: Tensor,
+    rows: Rows,
+    scale: float,
+    mix: Mix,
+) -> Tensor:
+    k_BSGD, v_BSGD = (pool[pages_BW].flatten(1, 2) for pool in pools)
     return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale, mix)
 
 

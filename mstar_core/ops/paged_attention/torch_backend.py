@@ -20,7 +20,7 @@ class TorchPagedAttention(Backend):
         """The reference's three functions."""
         attend = partial(reference.attend, mix=mix_fused)
         step = partial(reference.step, attend=attend)
-        return PagedAttention(step=step, attend=attend, write=reference.write)
+        return PagedAttention(step=step, attend=attend, write=reference.write, splits=True)
 
 
 BACKEND = TorchPagedAttention()

@@ -29,6 +29,10 @@ class AttentionPlan(Plan):
     """No row has more queries."""
     decode: int
     """1 where row i owns token i and nothing else."""
+    num_lead_1: Staged | None = None
+    """int32 ``[1]``, the leading one-token rows: row i owns token i there; None without a split."""
+    lead_rows: int = 0
+    """``num_lead_1`` is never more; 0 without a split."""
 
 
 @plan_class

@@ -162,6 +162,8 @@ class AttentionResource(Resource):
             write_T=kv.write_T,
             max_q=at.max_row_tokens,
             decode=at.decode,
+            num_lead_1=at.num_lead_1,
+            lead_rows=at.lead_rows,
         )
 
     def resident_refusal(self, walk: str) -> Refusal | None:

@@ -23,6 +23,7 @@ class CarryStep(ResourceStep):
             handles_B=self.handles_B[:num_rows],
             spans_B=self.spans_B[:num_rows],
             label=self.label,
+            split=self.split,
             carry_B=self.carry_B[:num_rows],
             samples_B=self.samples_B[:num_rows],
         )

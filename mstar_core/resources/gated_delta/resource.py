@@ -109,6 +109,8 @@ class GatedDeltaResource(Resource):
             col_T=at.col_T,
             max_q=at.max_row_tokens,
             decode=at.decode,
+            num_lead_1=at.num_lead_1,
+            lead_rows=at.lead_rows,
         )
 
     def resident_refusal(self, walk: str) -> Refusal | None:

@@ -18,6 +18,7 @@ from mstar_core.ops.ragged_attention import contract as ragged_contract
 from mstar_core.testing.ops.base import OpConformance, assert_near
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
+every_split = pytest.mark.parametrize("case", cases.SPLIT, ids=str)
 every_ragged_case = pytest.mark.parametrize("case", ragged_cases.CASES, ids=str)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 GARBAGE = (float("nan"), 1e3)
@@ -103,6 +104,30 @@ class PagedAttentionConformance(OpConformance):
             outputs, _ = replay(self.there(x))
             near = contract.TOLERANCE[torch.float32]
             assert_near(outputs["o"][: x.num_real], want, near)
+
+    @every_split
+    def test_a_mixed_capture_replays_any_order_of_rows(self, case: cases.Case) -> None:
+        """Captured on one layout, replayed on another: how long the lead is, is a value."""
+        ops, first = self.ops(case, torch.float32), cases.SPLIT[0]
+
+        def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
+            return {"o": self.run(ops, case, x)}
+
+        replay = self.recorded(cases.lay(first), forward)
+        for other in (first, case):
+            x = cases.lay(other, layout=2)
+            outputs, _ = replay(self.there(x))
+            near = contract.TOLERANCE[torch.float32]
+            assert_near(outputs["o"][: x.num_real], cases.oracle(other), near)
+
+    @every_split
+    @pytest.mark.parametrize("lead", [0, 1, 2, 6])
+    def test_the_width_of_the_lead_changes_no_row(self, case: cases.Case, lead: int) -> None:
+        ops, near = self.ops(case, torch.float32), contract.TOLERANCE[torch.float32]
+        want = self.run(ops, case, self.there(cases.lay(case))).cpu()
+        x = cases.lay(evolve(case, lead=lead))
+        got = self.run(ops, case, self.there(x))
+        assert_near(got[: x.num_real], want[: x.num_real], near)
 
     @every_dtype
     @every_case

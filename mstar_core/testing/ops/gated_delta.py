@@ -14,6 +14,7 @@ from mstar_core.ops.gated_delta.recurrence import oracle, recurrence
 from mstar_core.testing.ops.base import OpConformance, assert_near
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
+every_split = pytest.mark.parametrize("case", cases.SPLIT, ids=str)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 GARBAGE = (float("nan"), 1e3)
 LONG = cases.Case(name="long", rows=((512, True),), num_k_heads=1, num_v_heads=2)
@@ -109,6 +110,32 @@ class GatedDeltaConformance(OpConformance):
             x = self.there(cases.lay(case, layout=layout, garbage=GARBAGE[layout]))
             outputs, static = replay(x)
             self.check(case, static, outputs["o"], contract.TOLERANCE[torch.float32])
+
+    @every_split
+    def test_a_mixed_capture_replays_any_order_of_rows(self, case: cases.Case) -> None:
+        """Captured on one layout, replayed on another: how long the lead is, is a value."""
+        ops, first = self.ops(case, torch.float32), cases.SPLIT[0]
+
+        def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
+            return {"o": self.run(ops, x)}
+
+        replay = self.recorded(cases.lay(first), forward)
+        for other in (first, case):
+            x = self.there(cases.lay(other, layout=2))
+            outputs, static = replay(x)
+            left = evolve(static, num_real=x.num_real)
+            self.check(other, left, outputs["o"], contract.TOLERANCE[torch.float32])
+
+    @every_split
+    @pytest.mark.parametrize("lead", [0, 1, 2, 6])
+    def test_the_width_of_the_lead_changes_no_row(self, case: cases.Case, lead: int) -> None:
+        ops, near = self.ops(case, torch.float32), contract.TOLERANCE[torch.float32]
+        wanted, x = self.there(cases.lay(case)), self.there(cases.lay(evolve(case, lead=lead)))
+        want, got = self.run(ops, wanted).cpu(), self.run(ops, x)
+        assert_near(got[: x.num_real], want[: x.num_real], near)
+        kept, mine = wanted.pools, x.pools
+        assert_near(mine.ssm_SHDE[x.slots], kept.ssm_SHDE[x.slots].cpu(), near)
+        assert torch.equal(mine.conv_SCK[x.slots], kept.conv_SCK[x.slots])
 
     @pytest.mark.parametrize("block", [range(1 + i, 131, 5) for i in range(5)], ids=str)
     def test_any_length_leaves_the_state_of_the_recurrence(self, block: range) -> None:

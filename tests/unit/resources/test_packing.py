@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mstar_core.resources.packing import leading_rows, pack, positions
-from mstar_core.testing.resources import decode_lease, prefill_lease, step_of
+from mstar_core.testing.resources import decode_lease, mixed_lease, prefill_lease, step_of
 
 
 def test_an_eager_step_is_packed_without_padding():
@@ -64,3 +64,34 @@ def test_positions_count_on_from_each_rows_length():
 @pytest.mark.parametrize(("free", "fit"), [(0, 1), (1, 1), (2, 2), (4, 2), (5, 4), (9, 4)])
 def test_leading_rows_fit_in_order(free, fit):
     assert leading_rows(np.array([0, 2, 3, 0]), free) == fit
+
+
+@pytest.mark.parametrize(
+    ("spans", "lead"),
+    [([1, 1, 5], 2), ([1, 5, 1], 1), ([5, 1, 1], 0), ([1, 0, 4], 1), ([1, 1, 1, 3], 3)],
+)
+def test_the_lead_of_an_eager_mixed_step_is_its_leading_run_of_one_token_rows(spans, lead):
+    at = pack(step_of(*range(len(spans)), spans=spans, split=True), None)
+    assert (at.num_lead, at.lead_rows) == (lead, lead)
+    assert (at.num_lead_1 is None) == (lead == 0)
+
+
+def test_a_step_that_is_not_split_has_no_lead():
+    at = pack(step_of(1, 2, spans=[1, 5]), None)
+    assert (at.num_lead_1, at.lead_rows) == (None, 0)
+    at = pack(step_of(1, 2, spans=[1, 5]), prefill_lease(4, 8))
+    assert (at.num_lead_1, at.lead_rows) == (None, 0)
+
+
+def test_the_bound_of_the_lead_is_the_buckets_and_its_length_the_steps():
+    for spans, lead in (([1, 4], 1), ([1, 1, 1, 1], 3), ([4], 0), ([], 0)):
+        at = pack(step_of(*range(len(spans)), spans=spans, split=True), mixed_lease(6, 8, 3))
+        assert (at.num_lead_1.tolist(), at.num_lead_1.dtype) == ([lead], np.int32)
+        assert (at.lead_rows, at.decode, at.max_row_tokens) == (3, 0, 8)
+
+
+def test_a_padding_row_is_never_of_the_lead():
+    """GDN-05: neither one that owns a single token, nor one of a bucket's first rows."""
+    at = pack(step_of(1, 2, spans=[1, 1], split=True), mixed_lease(5, 3, 3))
+    assert at.lens_B.tolist() == [1, 1, 1, 0, 0]
+    assert at.num_lead == 2
