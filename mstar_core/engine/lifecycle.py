@@ -302,4 +302,7 @@ class Lifecycle:
     def snapshot(self) -> dict[str, object]:
         """The counts so far, as plain values; any thread may ask."""
         counts = attrs.asdict(self.counts, recurse=False)
-        return {k: dict(v) if isinstance(v, dict) else v for k, v in counts.items()}
+        tables = {name: node.planner for name, node in self.nodes.items()}
+        resident = {n: attrs.asdict(p.counts) for n, p in tables.items() if p is not None}
+        plain = {k: dict(v) if isinstance(v, dict) else v for k, v in counts.items()}
+        return {**plain, "resident": resident}
