@@ -1,0 +1,179 @@
+"""What the fuzzer says where one part of resident decode or of the fences is undone.
+
+Each names seeds that show it at once. Two of them change no token: with one stream, memory that
+comes back early is written behind the steps that still name it, and a row that has stopped is not
+read again. The first is seen in what cools, the second by the row check.
+"""
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+from mstar_core.engine.reading import Reader
+from mstar_core.resident import kernels
+from mstar_core.resident.planner import ResidentPlanner
+from mstar_core.resources.carry import CarryResource
+from mstar_core.resources.fence import IdPool
+from mstar_core.resources.resident import Column
+from mstar_core.sched import Scheduler
+from mstar_core.testing import fuzz
+from mstar_core.testing.fuzz import LIFE, FuzzFailure, fuzz_ledger
+
+
+@pytest.fixture
+def fuzz_life(monkeypatch, tmp_path):
+    """``fuzz_life(n)``: the seeds of one engine; a failure is not shrunk."""
+    monkeypatch.setattr(fuzz, "shrink", lambda failure, subject: failure)
+    return lambda life: fuzz_ledger(range(life * LIFE, (life + 1) * LIFE), tmp_path)
+
+
+class ColumnOfCarry:
+    """One more column in the ledger's rows of the store, and what a resident step does with it."""
+
+    name = "more"
+
+    def __init__(self, patch):
+        self.patch, self.host, self.plan, self.step = patch, None, None, None
+        build, columns = CarryResource.build.__func__, CarryResource.resident_columns
+        gather, make = ResidentPlanner.gather, CarryResource.resident_plan
+
+        def with_column(cls, spec, env):
+            self.host = env.table.column(np.int64)
+            return build(cls, spec, env)
+
+        def gathered(planner, slots_B, *staged):
+            self.step = planner, slots_B
+            return gather(planner, slots_B, *staged)
+
+        def planned(carry, cells, rows, upstream):
+            self.cells_B, self.plan = cells[self.name], make(carry, cells, rows, upstream)
+            return self.plan
+
+        patch(CarryResource, "build", classmethod(with_column))
+        more = Column(name=self.name, host=np.zeros(0))
+        patch(
+            CarryResource,
+            "resident_columns",
+            lambda carry: (*columns(carry), attrs.evolve(more, host=self.host)),
+        )
+        patch(ResidentPlanner, "gather", gathered)
+        patch(CarryResource, "resident_plan", planned)
+
+    def read_instead_of_carry(self):
+        """A resident step's token comes from the column."""
+        read = CarryResource.read
+
+        def of_row(carry, name, host_T, plan):
+            mine = plan is self.plan and name == "ids"
+            return self.cells_B if mine else read(carry, name, host_T, plan)
+
+        self.patch(CarryResource, "read", of_row)
+
+    def host_knows_the_token(self):
+        """The column is the last token that has been read."""
+        take = Reader._token
+
+        def taken(reader, state, track, i, outcome):
+            self.host[state.handle] = int(outcome.arrays["ids"][i])
+            take(reader, state, track, i, outcome)
+
+        self.patch(Reader, "_token", taken)
+
+    def device_writes_the_token(self):
+        """The column is what was sampled; the host sends it with whole rows only."""
+        write, differ = CarryResource.write, ResidentPlanner._cells
+
+        def at(planner):
+            return next(i for i, (p, _) in enumerate(planner.layout.narrow) if p[1] == self.name)
+
+        def into_the_row(carry, name, values_B, plan):
+            write(carry, name, values_B, plan)
+            if plan is self.plan and name == "ids":
+                planner, slots_B = self.step
+                rows_B = torch.where(slots_B == 0, len(planner.store_RC) - 1, slots_B)
+                planner.store_RC[:, at(planner)].index_copy_(0, rows_B, values_B)
+
+        def no_difference(planner, handles_B, slots_B, truth_BN, held_BS, small_B):
+            planner._holds_RN[slots_B, at(planner)] = truth_BN[:, at(planner)]
+            return differ(planner, handles_B, slots_B, truth_BN, held_BS, small_B)
+
+        self.patch(CarryResource, "write", into_the_row)
+        self.patch(ResidentPlanner, "_cells", no_difference)
+
+
+def never_consume(patch):
+    consume = kernels.scatter_staged
+
+    def scatter(store_RC, index_K, value_K, count_1):
+        consume(store_RC, index_K, value_K, count_1.clone())
+
+    patch(kernels, "TORCH", attrs.evolve(kernels.TORCH, scatter_staged=scatter))
+
+
+def keep_the_token_in_the_row(patch):
+    column = ColumnOfCarry(patch)
+    column.host_knows_the_token()
+    column.device_writes_the_token()
+    column.read_instead_of_carry()
+
+
+def take_the_token_from_the_host(patch):
+    column = ColumnOfCarry(patch)
+    column.host_knows_the_token()
+    column.read_instead_of_carry()
+
+
+def free_without_a_fence(patch):
+    give_back = IdPool.give_back
+
+    def at_once(pool, ids, fence, *more, **named):
+        give_back(pool, ids, -1, *more, **named)
+
+    patch(IdPool, "give_back", at_once)
+
+
+def advance_only_who_has_not_stopped(patch):
+    column, launched = ColumnOfCarry(patch), Scheduler.launched
+    write, advance = CarryResource.write, ResidentPlanner.advance
+
+    def told(scheduler, rows, number):
+        launched(scheduler, rows, number)
+        for row in rows:
+            request = row.state.request
+            stops = () if request.ignore_stop_ids else request.stop_ids
+            column.host[row.state.handle] = next(iter(stops), -1)
+
+    def seen(carry, name, values_B, plan):
+        write(carry, name, values_B, plan)
+        if plan is column.plan and name == "ids":
+            column.goes_on_B = values_B != column.cells_B
+
+    def who_goes_on(planner, slots_B, advance_N):
+        advance(planner, slots_B * column.goes_on_B, advance_N)
+
+    patch(Scheduler, "launched", told)
+    patch(CarryResource, "write", seen)
+    patch(ResidentPlanner, "advance", who_goes_on)
+
+
+UNDONE = {
+    never_consume: (6, "tokens"),
+    keep_the_token_in_the_row: (6, "tokens"),
+    take_the_token_from_the_host: (6, "tokens"),
+    free_without_a_fence: (17, "places cool, want 1"),
+    advance_only_who_has_not_stopped: (17, "cells of device tables differ"),
+}
+
+
+@pytest.mark.parametrize("undo", UNDONE, ids=lambda undo: undo.__name__)
+def test_the_fuzzer_finds_what_is_undone(monkeypatch, fuzz_life, undo):
+    life, words = UNDONE[undo]
+    undo(monkeypatch.setattr)
+    with pytest.raises(FuzzFailure, match=words):
+        fuzz_life(life)
+
+
+@pytest.mark.parametrize("life", sorted({life for life, _ in UNDONE.values()}))
+def test_the_same_seeds_are_right_where_nothing_is_undone(fuzz_life, life):
+    assert fuzz_life(life) == LIFE
