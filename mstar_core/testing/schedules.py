@@ -125,7 +125,9 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
         graphs=rng.choice(("off", "recorder", "recorder")),
         resident=rng.choice(("auto", "auto", "off")),
         capture_rows=tuple(sorted(rows)),
-        capture_tokens=tuple(sorted({rng.choice((4, 8, 16)), rng.choice((8, budget))})),
+        capture_tokens=tuple(
+            sorted({min(rng.choice((4, 8, 16)), budget), rng.choice((8, budget))})
+        ),
         page_tokens=page_tokens,
         num_pages=rng.choice((None, pages, pages + rng.randint(1, 2 * pages))),
         lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
