@@ -80,7 +80,9 @@ class Walk:
     def _known(self, attribute: object, value: str) -> None:
         if value not in FEEDS:
             raise ConfigError(
-                where=f"walk {self.name}.feed", got=value, want=f"one of {', '.join(FEEDS)}",
+                where=f"walk {self.name}.feed",
+                got=value,
+                want=f"one of {', '.join(FEEDS)}",
                 fix="name where the inputs of the walk come from",
             )
 
@@ -170,7 +172,9 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
     for name in walks_of(graph):
         if name not in walks:
             raise ConfigError(
-                where="graph", got=Words(f"walk {name!r}"), want=f"one of {sorted(walks)}",
+                where="graph",
+                got=Words(f"walk {name!r}"),
+                want=f"one of {sorted(walks)}",
                 fix="declare the walk on a node, or correct its name",
             )
     named = {e.name for e in edges}
@@ -178,6 +182,8 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
         for edge in [walk.edge, *(o.edge for o in walk.outputs)]:
             if edge is not None and edge not in named:
                 raise ConfigError(
-                    where=f"walk {walk.name}", got=Words(f"edge {edge!r}"),
-                    want=f"one of {sorted(named)}", fix="declare the edge on the model",
+                    where=f"walk {walk.name}",
+                    got=Words(f"edge {edge!r}"),
+                    want=f"one of {sorted(named)}",
+                    fix="declare the edge on the model",
                 )

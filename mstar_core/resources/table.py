@@ -17,9 +17,7 @@ class RequestTable:
         self._free = list(range(num_handles - 1, -1, -1))
         self._columns: list[tuple[np.ndarray, Any]] = []
 
-    def column(
-        self, dtype: Any, fill: Any = 0, shape: Sequence[int] = ()
-    ) -> np.ndarray:
+    def column(self, dtype: Any, fill: Any = 0, shape: Sequence[int] = ()) -> np.ndarray:
         """An array ``[num_handles, *shape]`` that is reset to ``fill`` when a handle closes."""
         values = np.full((self.num_handles, *shape), fill, dtype=dtype)
         self._columns.append((values, fill))
