@@ -41,6 +41,7 @@ LOADS = (
     Load(
         name="slots",
         sets=("engine.max_rows=64", "engine.capture.rows=[8]", "engine.token_budget=8",
+              "engine.capture.tokens=[8]",
               "engine.min_chunk=4", "engine.in_flight=4"),
         live=64,
         gated=True,
