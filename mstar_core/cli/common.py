@@ -6,7 +6,7 @@ import argparse
 
 from mstar_core.config import Resolved, resolve
 from mstar_core.plugins.discover import NameLists, discover
-from mstar_core.plugins.record import PluginRecord, configs_named
+from mstar_core.plugins.record import PluginRecord, shipped_configs
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def resolve_arguments(args: argparse.Namespace) -> tuple[Resolved, tuple[PluginR
     Nothing of a plugin is imported. Raises ConfigError or UsageError.
     """
     installed = discover()
-    resolved = resolve(args.config, args.sets, lambda name: configs_named(name, installed))
+    resolved = resolve(args.config, args.sets, lambda: shipped_configs(installed))
     lists = resolved.config.plugins
     if not lists.disable and not lists.allow:
         return resolved, installed

@@ -84,5 +84,5 @@ def _table(records: Sequence[PluginRecord]) -> str:
 
 
 def _offers(record: PluginRecord) -> str:
-    offers = asdict(record.offers)
+    offers = {**asdict(record.offers), "configs": [file.stem for file in record.configs]}
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in offers.items() if names) or "-"

@@ -2,7 +2,7 @@
 
 from mstar_core.config.checks import Bytes, flag, number, one_of, parse_bytes, whole, words
 from mstar_core.config.describe import Row, describe
-from mstar_core.config.find import FindConfig
+from mstar_core.config.find import ShippedConfigs
 from mstar_core.config.findings import ConfigErrors
 from mstar_core.config.generation import generation_defaults
 from mstar_core.config.located import Located, Origin
@@ -27,7 +27,6 @@ __all__ = [
     "ConfigErrors",
     "DebugConfig",
     "EngineConfig",
-    "FindConfig",
     "LimitsConfig",
     "Located",
     "ModelConfig",
@@ -36,6 +35,7 @@ __all__ = [
     "PluginsConfig",
     "Resolved",
     "Row",
+    "ShippedConfigs",
     "about",
     "describe",
     "flag",

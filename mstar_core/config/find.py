@@ -8,17 +8,18 @@ from pathlib import Path
 from mstar_core.config.located import Located
 from mstar_core.config.read import read_yaml
 from mstar_core.errors import ConfigError, Words
+from mstar_core.names import nearest
 
-FindConfig = Callable[[str], Sequence[Path]]
-"""A bare name to the files of that name that installed plugins ship."""
+ShippedConfigs = Callable[[], Sequence[Path]]
+"""The configuration files that installed plugins ship, found when a bare name is looked up."""
 
 
-def no_plugin_configs(name: str) -> Sequence[Path]:
-    """The FindConfig for use without plugins: it knows no name."""
+def no_plugin_configs() -> Sequence[Path]:
+    """The ShippedConfigs for use without plugins."""
     return ()
 
 
-def find_file(path_or_name: str, find_config: FindConfig = no_plugin_configs) -> Path:
+def find_file(path_or_name: str, shipped: ShippedConfigs = no_plugin_configs) -> Path:
     """The file a person means: a path, or else the name of a config that a plugin ships."""
     path = Path(path_or_name).expanduser()
     if path.is_file():
@@ -30,7 +31,8 @@ def find_file(path_or_name: str, find_config: FindConfig = no_plugin_configs) ->
             want="a YAML file, or the name of a config that an installed plugin ships",
             fix="name a file in it",
         )
-    found = [] if "/" in path_or_name else list(find_config(path_or_name))
+    files = [] if "/" in path_or_name else shipped()
+    found = [file for file in files if path_or_name in (file.stem, file.name)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -44,8 +46,15 @@ def find_file(path_or_name: str, find_config: FindConfig = no_plugin_configs) ->
         where=path_or_name,
         got=Words("no such file, and no installed plugin ships a config of that name"),
         want="a YAML file, or the name of a config that an installed plugin ships",
-        fix="check the spelling; mstar-core list-plugins shows what is installed",
+        fix=_nearest(path_or_name, files),
     )
+
+
+def _nearest(name: str, files: Sequence[Path]) -> str:
+    near = nearest(name.removesuffix(".yaml"), {file.stem for file in files})
+    if near is not None:
+        return f"write {near}.yaml"
+    return "check the spelling; mstar-core list-plugins shows the configs that plugins ship"
 
 
 def read_file(file: Path) -> Located:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 import attrs
 from attrs import define, field
 
-from mstar_core.config.find import FindConfig, find_file, no_plugin_configs, read_file
+from mstar_core.config.find import ShippedConfigs, find_file, no_plugin_configs, read_file
 from mstar_core.config.findings import raise_all
 from mstar_core.config.located import Located, Origin
 from mstar_core.config.read import read_yaml
@@ -100,14 +100,14 @@ class Resolved:
 def resolve(
     path_or_name: str | Path,
     sets: Sequence[str] = (),
-    find_config: FindConfig = no_plugin_configs,
+    shipped: ShippedConfigs = no_plugin_configs,
 ) -> Resolved:
     """Find, read and check one configuration; ``sets`` are ``dotted.key=value`` texts.
 
     Raises ConfigError (ConfigErrors for several) for what is wrong in it, UsageError for a
     ``--set`` that is not of that form.
     """
-    file = find_file(str(path_or_name), find_config)
+    file = find_file(str(path_or_name), shipped)
     root = read_file(file)
     for text in sets:
         root = _with_set(root, text)

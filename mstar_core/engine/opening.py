@@ -14,13 +14,14 @@ from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import Wired, wire
 from mstar_core.plugins import NameLists, Wiring, discover, load_plugins, select_for
-from mstar_core.plugins.record import configs_named
+from mstar_core.plugins.record import shipped_configs
 
 
 def load_wiring(resolved: Resolved) -> Wiring:
     """The plugins that the configuration needs and allows, loaded. Raises PluginError."""
     config = resolved.config
-    lists = NameLists(disable=config.plugins.disable, allow=config.plugins.allow)
+    where = f"plugins of {resolved.file.name}"
+    lists = NameLists(disable=config.plugins.disable, allow=config.plugins.allow, where=where)
     records = discover(lists)
     wiring = load_plugins(select_for(config.model.name, records), config, records=records)
     if config.model.name not in wiring.models.entries:
@@ -33,7 +34,7 @@ def resolve_config(config: str | Path | Resolved, sets: Sequence[str] = ()) -> R
     """A resolved configuration from a path, a plugin's config by name, or itself."""
     if isinstance(config, Resolved):
         return config
-    return resolve(config, sets, lambda name: configs_named(name, discover()))
+    return resolve(config, sets, lambda: shipped_configs(discover()))
 
 
 def open_graphs(name: str, device: Device, wired: Wired) -> GraphBackend | None:

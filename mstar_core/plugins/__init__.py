@@ -16,7 +16,7 @@ from mstar_core.plugins.questions import (
     collect_combined_splits,
     collect_resident_walks,
 )
-from mstar_core.plugins.record import PluginRecord, configs_named
+from mstar_core.plugins.record import PluginRecord, shipped_configs
 from mstar_core.plugins.registry import BackendRegistry, ModelRegistry, ResourceRegistry
 from mstar_core.plugins.wiring import ActivePlugin, Wiring
 
@@ -39,12 +39,12 @@ __all__ = [
     "collect_capture_refusals",
     "collect_combined_splits",
     "collect_resident_walks",
-    "configs_named",
     "discover",
     "load_plugins",
     "probe",
     "probe_all",
     "read_manifest",
     "select_for",
+    "shipped_configs",
     "this_machine",
 ]

@@ -90,11 +90,11 @@ def _listed(record: PluginRecord, lists: Sequence[NameLists]) -> PluginRecord:
         if each.allow and not _names(record) & {normalise(name) for name in each.allow}:
             want = f"one of: {', '.join(each.allow)}"
             fix = f"add {record.name!r} to the allow list"
-            return _as(record, "not allowed", f"not on the list of {each.where}", want, fix)
+            return _as(record, "not allowed", f"not on the allow list of {each.where}", want, fix)
     for each in lists:
         if _names(record) & {normalise(name) for name in each.disable}:
-            fix = f"take {record.name!r} off the list"
-            return _as(record, "disabled", f"disabled by {each.where}", "nothing", fix)
+            got, want = f"on the disable list of {each.where}", "a plugin that may be loaded"
+            return _as(record, "disabled", got, want, f"take {record.name!r} off the list")
     return record
 
 

@@ -53,6 +53,11 @@ class PluginRecord:
         return self.manifest.offers if self.manifest else Offers()
 
     @property
+    def configs(self) -> tuple[Path, ...]:
+        """The configuration files it ships, sorted by name."""
+        return self.manifest.config_files() if self.manifest else ()
+
+    @property
     def title(self) -> str:
         """Its manifest's title, or an empty string."""
         return self.manifest.title if self.manifest else ""
@@ -74,16 +79,13 @@ class PluginRecord:
             "api": self.manifest.api if self.manifest else None,
             "state": self.state,
             "offers": asdict(self.offers),
+            "configs": [file.stem for file in self.configs],
             "hooks": list(self.hooks),
             "why": self.refusal.as_dict() if self.refusal else None,
             "notes": list(self.notes),
         }
 
 
-def configs_named(name: str, records: Sequence[PluginRecord]) -> tuple[Path, ...]:
-    """The configuration files of ``name`` (with or without ``.yaml``) that ready plugins ship."""
-    wanted = {name, f"{name}.yaml"}
-    manifests = [record.manifest for record in records if record.state == "ready"]
-    return tuple(
-        file for each in manifests if each for file in each.config_files() if file.name in wanted
-    )
+def shipped_configs(records: Sequence[PluginRecord]) -> tuple[Path, ...]:
+    """The configuration files that ready plugins ship."""
+    return tuple(file for record in records if record.state == "ready" for file in record.configs)

@@ -225,22 +225,30 @@ def test_every_value_knows_where_it_came_from(write):
 
 def test_a_bare_name_is_looked_up_in_the_installed_plugins(write):
     file = write(MODEL, "tiny.yaml")
-    resolved = resolve("tiny", find_config=lambda name: [file] if name == "tiny" else [])
+    resolved = resolve("tiny", shipped=lambda: [file])
     assert resolved.file == file
 
 
 def test_a_name_that_nobody_ships_or_two_ship_is_an_error(write):
-    one, two = write(MODEL, "x.yaml"), write(MODEL, "y.yaml")
+    one, two = write(MODEL, "x.yaml"), Path("elsewhere/x.yaml")
     with pytest.raises(ConfigError, match="no such file"):
         resolve("tiny")
     with pytest.raises(ConfigError, match="2 configs of that name") as caught:
-        resolve("tiny", find_config=lambda name: [one, two])
+        resolve("x", shipped=lambda: [one, two])
     assert str(two) in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", ["tin", "tinny.yaml", "tiny.yml"])
+def test_a_misspelt_name_is_answered_with_the_nearest_that_a_plugin_ships(typed):
+    shipped = [Path("/p/tiny.yaml"), Path("/p/whale.yaml")]
+    with pytest.raises(ConfigError) as caught:
+        resolve(typed, shipped=lambda: shipped)
+    assert caught.value.fix == "write tiny.yaml"
 
 
 def test_a_path_that_exists_is_never_looked_up(write):
     file = write(MODEL)
-    assert resolve(str(file), find_config=lambda name: [Path("/nowhere")]).file == file
+    assert resolve(str(file), shipped=lambda: [Path("/nowhere.yaml")]).file == file
 
 
 def test_a_folder_and_a_binary_file_are_errors(tmp_path):

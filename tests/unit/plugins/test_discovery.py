@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mstar_core.errors import ConfigError
-from mstar_core.plugins import Hardware, NameLists, configs_named, discover
+from mstar_core.plugins import Hardware, NameLists, discover, shipped_configs
 
 
 def by_distribution(*lists, hardware=None):
@@ -226,7 +226,7 @@ def test_lists_disable_and_allow_by_any_spelling(site):
     site.install("tin_can")
     site.install("zinc")
     rows = by_distribution(NameLists(disable=("Tin-Can",), where="--disable"))
-    assert rows["mstar-tin_can"].refusal.got == "disabled by --disable"
+    assert rows["mstar-tin_can"].refusal.got == "on the disable list of --disable"
     rows = by_distribution(NameLists(allow=("zinc",), where="plugins"))
     assert (rows["mstar-tin_can"].state, rows["mstar-zinc"].state) == ("not allowed", "ready")
 
@@ -263,17 +263,17 @@ def _again(site):
     return time.perf_counter() - started
 
 
-def test_a_config_that_a_ready_plugin_ships_is_found_by_its_name(site):
+def test_a_config_that_a_ready_plugin_ships_is_known_by_its_name(site):
     manifest = 'api = 1\ntitle = "t"\nconfigs = "configs"\n'
     module = site.install("tin", manifest=manifest)
     folder = module.parent / "configs"
     folder.mkdir()
     (folder / "tin.yaml").write_text("model: {name: tin}\n")
-    assert configs_named("tin", discover()) == (folder / "tin.yaml",)
-    assert configs_named("tin.yaml", discover()) == (folder / "tin.yaml",)
-    assert configs_named("zinc", discover()) == ()
+    assert folder / "tin.yaml" in shipped_configs(discover())
+    tin = next(record for record in discover() if record.name == "tin")
+    assert tin.as_dict()["configs"] == ["tin"]
     off = NameLists(disable=("tin",), where="--disable")
-    assert configs_named("tin", discover(off)) == ()
+    assert folder / "tin.yaml" not in shipped_configs(discover(off))
 
 
 def test_a_requirement_for_another_python_or_extra_does_not_count(site):
