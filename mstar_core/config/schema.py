@@ -123,6 +123,13 @@ class EngineConfig:
         validator=whole(1, unit="tokens"),
         metadata=about("a prompt is not cut into pieces smaller than this many tokens"),
     )
+    mixed: Literal["off", "on"] = field(
+        default="off",
+        validator=one_of("off", "on"),
+        metadata=about(
+            "`on` runs decode rows and prompt rows in one step, for models that have such a walk"
+        ),
+    )
     in_flight: int = field(
         default=1,
         validator=whole(0, 4, "steps"),

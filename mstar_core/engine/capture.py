@@ -18,7 +18,7 @@ from mstar_core.errors import ConfigError, Refusal, SealedError, Words
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.walks import Walk
 from mstar_core.resident.check import probes
-from mstar_core.step import Bucket, Lease, Plan, Step
+from mstar_core.step import Bucket, CombinedSplit, Lease, Plan, Step
 
 
 @define(kw_only=True, eq=False)
@@ -90,6 +90,8 @@ class CapturedBuckets:
 
 
 PACKED = "packed"
+PROMPT_ROWS = 8
+"""Prompts in one captured step at most."""
 
 
 @define(eq=False)
@@ -117,25 +119,49 @@ def plan_ints(plans: Mapping[str, Plan]) -> dict[tuple[str, str], int]:
 def wanted_buckets(
     node: NodeRuntime, row_sizes: Sequence[int], token_sizes: Sequence[int]
 ) -> list[Bucket]:
-    """The buckets to try for a node, largest first: decode by rows, prefill by tokens."""
-    found: list[Bucket] = []
+    """The buckets to try for a node, largest first; see :func:`shapes_of`."""
     variants = sorted({v for r in node.resources.values() for v in r.variants()})
-    for walk in node.walks.values():
-        if not walk.capture:
-            continue
-        for variant in variants:
-            if walk.is_decode:
-                found += [
-                    Bucket(walk=walk.name, rows=n, tokens=n, kind="decode", variant=variant)
-                    for n in row_sizes
-                ]
-            else:
-                rows = min(8, max(row_sizes, default=1)) + 1
-                found += [
-                    Bucket(walk=walk.name, rows=rows, tokens=n, kind="prefill", variant=variant)
-                    for n in token_sizes
-                ]
+    found = [
+        attrs.evolve(bucket, variant=variant)
+        for walk in node.walks.values()
+        if walk.capture
+        for bucket in shapes_of(walk, node.splits, row_sizes, token_sizes)
+        for variant in variants
+    ]
     return sorted(found, key=lambda b: (b.tokens, b.rows), reverse=True)
+
+
+def shapes_of(
+    walk: Walk,
+    splits: Mapping[str, CombinedSplit],
+    row_sizes: Sequence[int],
+    token_sizes: Sequence[int],
+) -> list[Bucket]:
+    """Decode by rows, prompts by tokens, combined walks by tokens and every second row count.
+
+    A combined walk has room for as many decode rows as the row count says and for as many prompt
+    rows as a prompt walk has, together at most the largest row count.
+    """
+    if walk.is_decode:
+        return [Bucket(walk=walk.name, rows=n, tokens=n, kind="decode") for n in row_sizes]
+    most = max(row_sizes, default=1)
+    if not walk.combines:
+        rows = min(PROMPT_ROWS, most) + 1
+        return [Bucket(walk=walk.name, rows=rows, tokens=n, kind="prefill") for n in token_sizes]
+    split = splits.get(walk.name)
+    bound = 0 if split is None else split.max_decode_rows
+    return [
+        Bucket(
+            walk=walk.name,
+            rows=min(beside + PROMPT_ROWS, most) + 1,
+            tokens=n,
+            kind="mixed",
+            lead=min(beside, bound),
+        )
+        for n in token_sizes
+        for beside in row_sizes[::-2]
+        if beside < n
+    ]
 
 
 def padding_step(node: NodeRuntime, walk: Walk, bucket: Bucket) -> Step:

@@ -27,7 +27,16 @@ from mstar_core.resources.base import Resource
 from mstar_core.resources.carry import CarryStep
 from mstar_core.resources.resident import ResidentRows
 from mstar_core.sched.scheduler import Row
-from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Step, stage_plan, staged_arrays
+from mstar_core.step import (
+    Bucket,
+    CombinedSplit,
+    Lease,
+    Plan,
+    ResourceStep,
+    Step,
+    stage_plan,
+    staged_arrays,
+)
 
 INPUTS = "inputs"
 RESIDENT = "resident"
@@ -50,6 +59,8 @@ class NodeRuntime:
     rings: Mapping[str, EdgeRing]
     """The edges that its walks fill or empty, by name."""
     dtype: torch.dtype
+    splits: Mapping[str, CombinedSplit] = {}
+    """Combined walks that are run as two kernels."""
     planner: ResidentPlanner | None = None
     """The device tables, where some walk is resident."""
     resident_walks: frozenset[str] = frozenset()
@@ -67,12 +78,14 @@ class NodeRuntime:
         return {key: self._part(step, key, spans[key]) for key in self.resources if key in spans}
 
     def _part(self, step: Step, key: str, spans_B: np.ndarray) -> ResourceStep:
+        split = step.walk in self.splits
         if self.resources[key].kind not in TOLD_WHO_SAMPLES:
-            return ResourceStep(key=key, handles_B=step.handles_B, spans_B=spans_B)
+            return ResourceStep(key=key, handles_B=step.handles_B, spans_B=spans_B, split=split)
         return CarryStep(
             key=key,
             handles_B=step.handles_B,
             spans_B=spans_B,
+            split=split,
             carry_B=step.carry_B,
             samples_B=step.samples_B,
         )
@@ -101,7 +114,7 @@ class NodeRuntime:
         for key, plan in plans.items():
             found.update({(key, name): array for name, array in staged_arrays(plan).items()})
         for given in walk.inputs:
-            if walk.feed == "prompt" and not self._from_edge(walk, given):
+            if walk.feed in ("prompt", "rows") and not self._from_edge(walk, given):
                 found[INPUTS, given.name] = prompt_items(given, rows, num_items)
         if walk.edge is not None:
             ring = self.rings[walk.edge]
@@ -217,13 +230,17 @@ class NodeRuntime:
 
 
 def prompt_items(given: Input, rows: Sequence[Row], num_items: int) -> np.ndarray:
-    """The rows' items of one prompt input, packed and zero-padded to ``num_items``."""
+    """The rows' items of one prompt input, packed and zero-padded to ``num_items``.
+
+    Zero too where a row's items come from its carry row.
+    """
     dtype = np.dtype(np.float32 if given.dtype == "model" else given.dtype)
     packed = np.zeros((num_items, *given.shape), dtype)
     at = 0
     for row in rows:
-        packed[at : at + row.span] = row.state.request.arrays[given.name][
-            row.start : row.start + row.span
-        ]
+        if not row.carry:
+            packed[at : at + row.span] = row.state.request.arrays[given.name][
+                row.start : row.start + row.span
+            ]
         at += row.span
     return packed

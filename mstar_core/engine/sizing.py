@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 
 from mstar_core.dtypes import torch_dtype_named
@@ -38,7 +39,12 @@ def _largest_step(node: NodeRuntime, wired: Wired) -> int:
         spans = node.submodule.declare_step(walk.name, np.asarray([items], np.int64)) or {}
         tokens = max([items, *(int(s[0]) for s in spans.values())])
         bucket = Bucket(
-            walk=walk.name, rows=config.max_rows + 1, tokens=tokens, kind="prefill", variant=bits
+            walk=walk.name,
+            rows=config.max_rows + 1,
+            tokens=tokens,
+            kind="mixed" if walk.combines else "prefill",
+            variant=bits,
+            lead=config.max_rows if walk.name in node.splits else 0,
         )
         step = padding_step(node, walk, bucket)
         plans = node.plan(step, Lease(bucket=bucket))
@@ -46,7 +52,7 @@ def _largest_step(node: NodeRuntime, wired: Wired) -> int:
             step,
             (),
             plans,
-            Bucket(walk=walk.name, rows=bucket.rows, tokens=items, kind="prefill", variant=bits),
+            attrs.evolve(bucket, tokens=items),
         )
         if walk.name in node.resident_walks:
             rows = max(config.capture_rows)

@@ -12,8 +12,9 @@ from mstar_core.config.resolve import Resolved
 from mstar_core.dtypes import torch_dtype_named
 from mstar_core.engine.memory import pool_budget, share
 from mstar_core.engine.node import CARRY
-from mstar_core.errors import ConfigError
+from mstar_core.errors import ConfigError, Words
 from mstar_core.model.walks import Node
+from mstar_core.names import suggest
 from mstar_core.plugins.wiring import Wiring
 from mstar_core.resources.base import BuildEnv, ResourceSpec
 
@@ -87,3 +88,25 @@ def share_memory(
     for key, given in share(demands, budget).items():
         node, _, resource = key.partition(".")
         envs[node, resource] = attrs.evolve(envs[node, resource], memory_bytes=given)
+
+
+def known_nodes(configured: Mapping[str, Any], nodes: tuple[Node, ...]) -> None:
+    """Raise ConfigError where the configuration names a node or resource that is not there."""
+    names = [node.name for node in nodes]
+    for name in configured:
+        if name not in names:
+            raise ConfigError(
+                where=f"nodes.{name}",
+                got=Words("a node that the model does not have"),
+                want=f"one of: {', '.join(names)}",
+                fix=suggest(name, names),
+            )
+        keys = {spec.key for node in nodes if node.name == name for spec in node.resources}  # type: ignore[attr-defined]
+        for key in configured[name].resources:
+            if key not in keys | {CARRY}:
+                raise ConfigError(
+                    where=f"nodes.{name}.resources.{key}",
+                    got=Words("a resource that the node does not have"),
+                    want=f"one of: {', '.join(sorted(keys))}",
+                    fix=suggest(key, sorted(keys)),
+                )

@@ -23,6 +23,7 @@ from mstar_core.engine.capture import (
     require_all,
     wanted_buckets,
 )
+from mstar_core.engine.combined import agreed_splits
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Device
 from mstar_core.engine.door import Limits
@@ -41,7 +42,6 @@ from mstar_core.engine.wire import Wired
 from mstar_core.errors import ConfigError, Refusal, Words
 from mstar_core.plugins import (
     collect_capture_refusals,
-    collect_combined_splits,
     collect_resident_walks,
 )
 from mstar_core.sched import ReserveWhole, Scheduler
@@ -111,8 +111,7 @@ class Warmup:
             residents[name] = collect_resident_walks(
                 self.wired.wiring, name, node.submodule, node.resources, set(node.walks)
             )
-            _, refused = collect_combined_splits(self.wired.wiring, name, node.resources, {})
-            self.report.findings.extend(refused)
+            node.splits = agreed_splits(self.wired.wiring, node)
         return residents
 
     def give_tables(self, residents: Residents, captures: bool) -> None:

@@ -6,10 +6,8 @@ memory estimate is the sum of the very claims that ``Engine.open`` makes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import attrs
 import torch
@@ -18,15 +16,16 @@ from attrs import define, field
 from mstar_core.config.resolve import Resolved
 from mstar_core.dtypes import torch_dtype_named
 from mstar_core.engine.backends import BackendChooser
+from mstar_core.engine.combined import splits_of, taken_walks
 from mstar_core.engine.edges import EdgeRing
-from mstar_core.engine.node import CARRY, NodeRuntime
-from mstar_core.engine.specs import resource_classes, settings_of, share_memory
-from mstar_core.errors import ConfigError, Words
+from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.specs import known_nodes, resource_classes, settings_of, share_memory
+from mstar_core.errors import ConfigError
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import Model, NodeEnv
+from mstar_core.model.graph import check_graph
 from mstar_core.model.hub import resolve_checkpoint
-from mstar_core.model.walks import Node, Walk, check_graph
-from mstar_core.names import suggest
+from mstar_core.model.walks import Walk
 from mstar_core.plugins.wiring import Wiring
 from mstar_core.resources.base import BuildEnv, Resource
 from mstar_core.resources.fence import Fences
@@ -68,7 +67,7 @@ def wire(
     config = resolved.config
     model, folder = open_model(resolved, wiring, offline)
     check_graph(model.nodes(), model.edges(), model.graph())
-    _known_nodes(config.nodes, model.nodes())
+    known_nodes(config.nodes, model.nodes())
     dtype, detail = _dtype(config.model.dtype, model, target)
     resolved.derive("model.dtype", str(dtype).removeprefix("torch."), detail)
     max_context = min(config.engine.max_context or model.max_context, model.max_context)
@@ -132,10 +131,13 @@ def _build_nodes(wired: Wired, target: str) -> None:
     nodes = wired.model.nodes()
     classes, specs = resource_classes(wired.wiring, nodes)
     envs: dict[tuple[str, str], BuildEnv] = {}
+    engine = wired.resolved.config.engine
     for node in nodes:
+        splits = splits_of(taken_walks(node, engine), engine)
         for spec in specs[node.name]:
             settings = settings_of(wired.resolved, node.name, spec, classes[spec.kind])
-            envs[node.name, spec.key] = attrs.evolve(_env(wired, node.name), config=settings)
+            base = _env(wired, node.name)
+            envs[node.name, spec.key] = attrs.evolve(base, config=settings, splits=splits)
     share_memory(wired.resolved, specs, classes, envs, torch.device(target))
     for node in nodes:
         built: dict[str, Resource] = {}
@@ -153,7 +155,7 @@ def _build_nodes(wired: Wired, target: str) -> None:
             name=node.name,
             submodule=wired.model.build_submodule(node.name, node_env).eval(),
             resources=built,
-            walks={walk.name: walk for walk in node.walks},
+            walks=taken_walks(node, engine),
             rings=wired.rings,
             dtype=wired.dtype,
         )
@@ -177,24 +179,3 @@ def _path(resolved: Resolved) -> str:
             fix="write model.path, or give --set model.path=FOLDER",
         )
     return path
-
-
-def _known_nodes(configured: Mapping[str, Any], nodes: tuple[Node, ...]) -> None:
-    names = [node.name for node in nodes]
-    for name in configured:
-        if name not in names:
-            raise ConfigError(
-                where=f"nodes.{name}",
-                got=Words("a node that the model does not have"),
-                want=f"one of: {', '.join(names)}",
-                fix=suggest(name, names),
-            )
-        keys = {spec.key for node in nodes if node.name == name for spec in node.resources}  # type: ignore[attr-defined]
-        for key in configured[name].resources:
-            if key not in keys | {CARRY}:
-                raise ConfigError(
-                    where=f"nodes.{name}.resources.{key}",
-                    got=Words("a resource that the node does not have"),
-                    want=f"one of: {', '.join(sorted(keys))}",
-                    fix=suggest(key, sorted(keys)),
-                )

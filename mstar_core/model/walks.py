@@ -10,6 +10,9 @@ A *walk* is one kind of step over one node. Its inputs are fed from one of three
     passes through the host.
 ``edge``
     Items that another walk put into an edge.
+``rows``
+    Rows of several walks of the node, each fed as its own walk is: a *combined* walk. A graph never
+    names one; where steps are mixed, rows of the walks it combines run in one forward of it.
 
 A *graph* says in which order a request takes its walks: :class:`Sequence` of :class:`Once` and
 :class:`Loop` parts, or a :class:`Stream` of a producer and a consumer that run at once.
@@ -21,9 +24,9 @@ from collections.abc import Iterator
 
 from attrs import field, frozen
 
-from mstar_core.errors import ConfigError, Words
+from mstar_core.errors import ConfigError
 
-FEEDS = ("prompt", "loop", "edge")
+FEEDS = ("prompt", "loop", "edge", "rows")
 
 
 @frozen(kw_only=True)
@@ -75,6 +78,9 @@ class Walk:
     """Items of one step at most, where the token budget does not fit their size (audio windows)."""
     capture: bool = True
     """Worth capturing at all."""
+    combines: tuple[str, ...] = ()
+    """The walks whose rows it runs in one forward (``feed="rows"``): loops, and those of prompts.
+    """
 
     @feed.validator
     def _known(self, attribute: object, value: str) -> None:
@@ -164,26 +170,3 @@ def walks_of(graph: Sequence | Once | Loop | Stream) -> Iterator[str]:
     else:
         for part in graph.parts:
             yield from walks_of(part)
-
-
-def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequence) -> None:
-    """Raise ConfigError for a walk, node or edge that the graph names and nobody declares."""
-    walks = {w.name: w for node in nodes for w in node.walks}
-    for name in walks_of(graph):
-        if name not in walks:
-            raise ConfigError(
-                where="graph",
-                got=Words(f"walk {name!r}"),
-                want=f"one of {sorted(walks)}",
-                fix="declare the walk on a node, or correct its name",
-            )
-    named = {e.name for e in edges}
-    for walk in walks.values():
-        for edge in [walk.edge, *(o.edge for o in walk.outputs)]:
-            if edge is not None and edge not in named:
-                raise ConfigError(
-                    where=f"walk {walk.name}",
-                    got=Words(f"edge {edge!r}"),
-                    want=f"one of {sorted(named)}",
-                    fix="declare the edge on the model",
-                )

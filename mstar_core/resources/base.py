@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -25,10 +25,7 @@ from mstar_core.errors import Refusal
 from mstar_core.fixed import FixedBuffers
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
-from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Shortage
-
-if TYPE_CHECKING:
-    from mstar_core.hookspecs import CombinedSplit
+from mstar_core.step import Bucket, CombinedSplit, Lease, Plan, ResourceStep, Shortage
 
 
 @frozen(kw_only=True)
@@ -68,6 +65,8 @@ class BuildEnv:
     """Resources of the node that are built already, by key."""
     bind: Callable[[str, Any], Any]
     """``bind(operation, request)``: the chosen backend's frozen record of callables."""
+    splits: tuple[CombinedSplit, ...] = ()
+    """The node's combined walks, each as a resource may run it: as two kernels."""
     memory_bytes: int | None = None
     """For a pool: the bytes it may take (None: as many as it can ever use)."""
 
@@ -160,7 +159,7 @@ class Resource(ABC):
         return 0
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
-        """Which combined walks this resource runs as two kernels. None by default."""
+        """Which of ``env.splits`` this resource runs as two kernels. None by default."""
         return ()
 
     def capture_refusal(self, bucket: Bucket) -> Refusal | None:

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from mstar_core.model.walks import Walk
+from mstar_core.sched.mixing import mixed_rows
 from mstar_core.sched.request import RequestState, Track
 from mstar_core.step import Step
 
@@ -26,6 +27,8 @@ class Row:
     start: int
     span: int
     samples: bool
+    carry: bool = False
+    """Its inputs come from its carry row (a loop), whatever else the step holds."""
 
     @property
     def left(self) -> int:
@@ -65,11 +68,15 @@ class Scheduler:
             return None
         order = {name: i for i, name in enumerate(self.walks)}
         name = min(ready, key=lambda n: (self._last_run[n], order[n]))
-        rows = self._fit(self.walks[name], ready[name])
+        name, rows = mixed_rows(name, self.walks, ready, self._fit) or (
+            name,
+            self._fit(self.walks[name], ready[name], ()),
+        )
         loops = self.walks[name].feed == "loop" and not any(r.state.request.gated for r in rows)
         self.sole = loops and len(ready) == 1 and len(rows) == len(ready[name])
         self._turn += 1
-        self._last_run[name] = self._turn
+        for each in (name, *self.walks[name].combines):
+            self._last_run[each] = self._turn
         return self._step(self.walks[name], rows), rows
 
     def launched_again(self, rows: Sequence[Row], steps: int, number: int) -> None:
@@ -123,13 +130,18 @@ class Scheduler:
         if left <= 0:
             return None
         start = track.done if walk.feed == "prompt" else 0
-        return Row(state=state, track=track, start=start, span=left, samples=False)
+        carry = walk.feed == "loop"
+        return Row(state=state, track=track, start=start, span=left, samples=False, carry=carry)
 
-    def _fit(self, walk: Walk, ready: list[Row]) -> list[Row]:
-        """The leading rows that fit the step, cut to the budget where the walk may be chunked."""
+    def _fit(self, walk: Walk, ready: Sequence[Row], taken: Sequence[Row]) -> list[Row]:
+        """``taken``, and behind it the leading rows of ``ready`` that fit the step.
+
+        They are cut to the budget where the walk may be chunked.
+        """
         left = self.token_budget if walk.max_items is None else walk.max_items
-        rows: list[Row] = []
-        for row in ready[: self.max_rows]:
+        left -= sum(row.span for row in taken)
+        rows = list(taken)
+        for row in ready[: self.max_rows - len(taken)]:
             span = row.span
             if span > left:
                 if not walk.chunkable or left < min(self.min_chunk, span):
@@ -139,7 +151,8 @@ class Scheduler:
                 else:
                     span = left
             ends = walk.feed == "loop" or row.start + span >= self._total(row, walk)
-            rows.append(Row(row.state, row.track, row.start, span, walk.samples and ends))
+            samples = walk.samples and ends
+            rows.append(Row(row.state, row.track, row.start, span, samples, row.carry))
             left -= span
             if left <= 0:
                 break
@@ -155,7 +168,7 @@ class Scheduler:
             walk=walk.name,
             handles_B=np.fromiter((r.state.handle for r in rows), np.int64, num),
             spans_B=np.fromiter((r.span for r in rows), np.int64, num),
-            carry_B=np.full(num, walk.feed == "loop"),
+            carry_B=np.fromiter((r.carry for r in rows), bool, num),
             samples_B=np.fromiter((r.samples for r in rows), bool, num),
             starts_B=np.fromiter((r.start for r in rows), np.int64, num),
         )

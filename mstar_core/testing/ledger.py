@@ -24,6 +24,7 @@ from mstar_core.model.front import Front, Request
 from mstar_core.model.walks import Input, Loop, Node, Once, Output, Walk
 from mstar_core.model.walks import Sequence as Parts
 from mstar_core.model.weights import WeightMap
+from mstar_core.ops.lead import in_lead, joined
 from mstar_core.resources.base import ResourceSpec
 from mstar_core.step import Plan
 
@@ -124,6 +125,9 @@ class LedgerSubmodule(NodeSubmodule):
         adds_B = torch.zeros_like(old_B).index_add_(
             0, rows.row_T.long(), mixed_T * powers[left_T.clamp(0).long()]
         )
+        if rows.num_lead_1 is not None:  # the lead in place: row i owns token i
+            lead_L = in_lead(rows.num_lead_1, rows.lead_rows)
+            adds_B = joined(lead_L, mixed_T[: rows.lead_rows], adds_B)
         new_B = old_B * powers[rows.q_lens_B.long()] + adds_B
         pool_S.index_copy_(0, state.slots_B, new_B)
         return new_B
@@ -144,7 +148,7 @@ class LedgerFront(Front):
 
 
 class LedgerModel(Model):
-    """One node, ``ledger``, with the walks ``prefill`` and ``decode``."""
+    """One node, ``ledger``, with the walks ``prefill`` and ``decode``, and ``mixed`` of both."""
 
     @classmethod
     def open(cls, folder: Path, options: Any) -> Self:
@@ -166,6 +170,7 @@ class LedgerModel(Model):
         walks = (
             Walk(name="prefill", feed="prompt", chunkable=True, **shared),
             Walk(name="decode", feed="loop", **shared),
+            Walk(name="mixed", feed="rows", combines=("decode", "prefill"), **shared),
         )
         kv = {"num_layers": 1, "num_kv_heads": 1, "head_dim": 4}
         resources = (

@@ -35,6 +35,7 @@ class Setup:
     num_pages: int | None
     lag: Lag | None
     row_check: bool
+    mixed: str = "off"
 
     def sets(self, pool: str, max_context: int = 128) -> tuple[str, ...]:
         """``--set`` texts; ``pool`` is the KV resource's path, as ``nodes.ledger.resources.kv``."""
@@ -46,6 +47,7 @@ class Setup:
             f"engine.in_flight={self.in_flight}",
             f"engine.graphs={self.graphs}",
             f"engine.resident={self.resident}",
+            f"engine.mixed={self.mixed}",
             f"engine.max_context={max_context}",
             "engine.capture.require=true",
             f"engine.capture.rows={list(self.capture_rows)}",
@@ -132,6 +134,7 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
         num_pages=rng.choice((None, pages, pages + rng.randint(1, 2 * pages))),
         lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
         row_check=rng.choice((True, False)),
+        mixed=rng.choice(("off", "on")),
     )
 
 

@@ -28,7 +28,7 @@ from mstar_core.resources.kv import KVPlan, KVResource
 from mstar_core.resources.packing import pack
 from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
-from mstar_core.step import Lease, Plan, ResourceStep
+from mstar_core.step import CombinedSplit, Lease, Plan, ResourceStep
 
 
 class Around(TypedDict, total=False):
@@ -101,6 +101,7 @@ class AttentionResource(Resource):
     options: AttentionOptions
     kv: KVResource | None
     ops: Any
+    splits: tuple[CombinedSplit, ...] = ()
 
     @classmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> AttentionResource:
@@ -124,7 +125,8 @@ class AttentionResource(Resource):
                 fix="name a kv resource declared before it, with the same num_kv_heads, head_dim",
             )
         ops = env.bind("paged_attention", sizes | {"page_tokens": kv.page_tokens})
-        return cls(key=spec.key, options=options, kv=kv, ops=ops)
+        splits = env.splits if ops.splits else ()
+        return cls(key=spec.key, options=options, kv=kv, ops=ops, splits=splits)
 
     @property
     def scale(self) -> float:
@@ -165,6 +167,9 @@ class AttentionResource(Resource):
             num_lead_1=at.num_lead_1,
             lead_rows=at.lead_rows,
         )
+
+    def combined_splits(self) -> tuple[CombinedSplit, ...]:
+        return self.splits
 
     def resident_refusal(self, walk: str) -> Refusal | None:
         if self.kv is not None:

@@ -27,7 +27,7 @@ from mstar_core.resources.packing import pack
 from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.resources.state import StatePlan, StateResource
-from mstar_core.step import Lease, Plan, ResourceStep
+from mstar_core.step import CombinedSplit, Lease, Plan, ResourceStep
 
 
 @frozen(kw_only=True, eq=False)
@@ -64,6 +64,7 @@ class GatedDeltaResource(Resource):
     options: GatedDeltaOptions
     state: StateResource
     ops: GatedDelta
+    splits: tuple[CombinedSplit, ...] = ()
 
     @classmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> GatedDeltaResource:
@@ -87,7 +88,8 @@ class GatedDeltaResource(Resource):
                 want=f"{ops.layout!r}, the layout of the gated_delta backend",
                 fix="choose a backend of that layout, or leave the layout out",
             )
-        return cls(key=spec.key, options=options, state=state, ops=ops)
+        splits = env.splits if ops.splits else ()
+        return cls(key=spec.key, options=options, state=state, ops=ops, splits=splits)
 
     def layer(self, index: int) -> GatedDeltaLayer:
         """The face of the layer that owns layer ``index`` of the state."""
@@ -112,6 +114,9 @@ class GatedDeltaResource(Resource):
             num_lead_1=at.num_lead_1,
             lead_rows=at.lead_rows,
         )
+
+    def combined_splits(self) -> tuple[CombinedSplit, ...]:
+        return self.splits
 
     def resident_refusal(self, walk: str) -> Refusal | None:
         return None

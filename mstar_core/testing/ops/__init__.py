@@ -13,10 +13,11 @@ Every case of the contract is compared with its slow fp32 answer. A case that th
 ``supports`` refuses is skipped with the refusal as its reason.
 """
 
-from mstar_core.testing.ops.attention import PagedAttentionConformance, RaggedAttentionConformance
+from mstar_core.testing.ops.attention import PagedAttentionConformance
 from mstar_core.testing.ops.base import OpConformance
 from mstar_core.testing.ops.gated_delta import GatedDeltaConformance
 from mstar_core.testing.ops.linear import LinearConformance
+from mstar_core.testing.ops.ragged_attention import RaggedAttentionConformance
 from mstar_core.testing.ops.sampling import SamplingConformance
 
 __all__ = [

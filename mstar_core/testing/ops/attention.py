@@ -1,4 +1,4 @@
-"""Conformance of ``paged_attention`` and ``ragged_attention`` backends."""
+"""Conformance of ``paged_attention`` backends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from torch import Tensor
 
 from mstar_core.ops.functional import rms_norm, rope_angles, rope_half_split
 from mstar_core.ops.paged_attention import AttentionStep, PagedAttention, cases, contract
-from mstar_core.ops.ragged_attention import RaggedAttention
-from mstar_core.ops.ragged_attention import cases as ragged_cases
-from mstar_core.ops.ragged_attention import contract as ragged_contract
 from mstar_core.testing.ops.base import OpConformance, assert_near
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
 every_split = pytest.mark.parametrize("case", cases.SPLIT, ids=str)
-every_ragged_case = pytest.mark.parametrize("case", ragged_cases.CASES, ids=str)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 GARBAGE = (float("nan"), 1e3)
 
@@ -169,42 +165,3 @@ class PagedAttentionConformance(OpConformance):
         assert_near(got, want.cpu(), contract.TOLERANCE[torch.float32])
         assert torch.equal(x.k_PpGD, keys)
         assert torch.equal(x.v_PpGD, values)
-
-
-class RaggedAttentionConformance(OpConformance):
-    """Subclass it with ``backend``."""
-
-    def run(self, case: ragged_cases.Case, x: ragged_cases.Inputs) -> Tensor:
-        """Attend."""
-        ops: RaggedAttention = self.bound(x.q_TND.dtype, heads_of(case))
-        return ops.attend(x.q_TND, x.k_TGD, x.v_TGD, x.plan, scale=case.scale, causal=case.causal)
-
-    @every_dtype
-    @every_ragged_case
-    def test_rows_attend_to_themselves_only(
-        self, case: ragged_cases.Case, dtype: torch.dtype
-    ) -> None:
-        want = ragged_cases.oracle(case, dtype)
-        for garbage in GARBAGE:
-            x = self.there(ragged_cases.lay(case, dtype=dtype, garbage=garbage))
-            got = self.run(case, x)
-            assert_near(got[: x.num_real], want, ragged_contract.TOLERANCE[dtype])
-
-    @every_ragged_case
-    def test_a_row_alone_is_the_row_among_others(self, case: ragged_cases.Case) -> None:
-        together = self.run(case, self.there(ragged_cases.lay(case))).cpu()
-        near = ragged_contract.TOLERANCE[torch.float32]
-        for r, rows in enumerate(torch.split(together[: sum(case.rows)], list(case.rows))):
-            if len(rows):
-                alone = self.run(case, self.there(ragged_cases.lay(case, only=[r])))
-                assert_near(alone, rows, near)
-
-    @every_ragged_case
-    def test_a_capture_replays(self, case: ragged_cases.Case) -> None:
-        def forward(x: ragged_cases.Inputs) -> Mapping[str, Tensor]:
-            return {"o": self.run(case, x)}
-
-        x = ragged_cases.lay(case)
-        outputs, _ = self.recorded(x, forward)(self.there(x))
-        near = ragged_contract.TOLERANCE[torch.float32]
-        assert_near(outputs["o"][: x.num_real], ragged_cases.oracle(case), near)

@@ -1,4 +1,4 @@
-"""Qwen3.5, dense: one node, a prompt walk and a decode walk."""
+"""Qwen3.5, dense: one node, a prompt walk, a decode walk, and one that combines both."""
 
 from __future__ import annotations
 
@@ -58,8 +58,17 @@ class Qwen35(Model):
             outputs=_OUTPUTS,
             samples=True,
         )
+        mixed = Walk(
+            name="mixed",
+            node="text",
+            feed="rows",
+            inputs=(ids,),
+            outputs=_OUTPUTS,
+            samples=True,
+            combines=("decode", "prefill"),
+        )
         resources = _resources(self.config, tokenizer_size(self.folder))
-        return (Node(name="text", walks=(prefill, decode), resources=resources),)
+        return (Node(name="text", walks=(prefill, decode, mixed), resources=resources),)
 
     def graph(self) -> Sequence:
         return Sequence((Once("prefill"), Loop("decode")))

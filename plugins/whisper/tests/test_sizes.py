@@ -11,7 +11,8 @@ from mstar_whisper.model import Whisper
 from mstar_whisper.options import WhisperOptions
 
 from mstar_core.errors import CheckpointError, ConfigError
-from mstar_core.model.walks import check_graph, walks_of
+from mstar_core.model.graph import check_graph
+from mstar_core.model.walks import walks_of
 from mstar_core.model.weights import plan_weights
 
 SIZES = ("whisper-tiny.en", "whisper-large-v3", "whisper-large-v3-turbo")
