@@ -145,6 +145,14 @@ class EngineConfig:
         validator=optional(whole(1, unit="bytes")),
         metadata=about("memory for KV pages; null is what is free on a GPU, a quarter on a CPU"),
     )
+    prefix_cache: Literal["auto", "off"] = field(
+        default="auto",
+        validator=one_of("auto", "off"),
+        metadata=about(
+            "`auto` takes over what another request computed of the same beginning, where every "
+            "resource of the model can; `off` computes every prompt whole"
+        ),
+    )
     resident: Literal["auto", "off"] = field(
         default="auto",
         validator=one_of("auto", "off"),

@@ -27,6 +27,7 @@ from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.offload import Offloads
+from mstar_core.engine.prefix import PrefixReuse
 from mstar_core.engine.reading import Reader
 from mstar_core.engine.steady import SteadyBatch
 from mstar_core.engine.tenancy import Openings, Tenancy
@@ -56,6 +57,8 @@ class EngineCore:
     line: ReserveWhole
     in_flight: int
     limits: Limits
+    reuse: PrefixReuse | None = None
+    """The prefix cache, where the model has one."""
     conservation: bool = False
     """``debug.conservation``: whenever the core is idle, everything must have come back."""
     events: deque[EngineEvent] = field(factory=deque, init=False)
@@ -151,6 +154,7 @@ class EngineCore:
             "in_flight": len(self._flight),
             "held": self.held(),
             "offload": attrs.asdict(self._offloads.counts),
+            "prefix": None if self.reuse is None else self.reuse.stats(),
             "row_check": None if check is None else check.stats(),
         }
 
@@ -254,6 +258,8 @@ class EngineCore:
         self._may_admit = False
         for state in self.line.admit(len(self._running), self._short_to_open):
             state.handle = self.tenancy.open(self._openings[state.id])
+            if self.reuse is not None:
+                self.reuse.admit(state)
             self._running.append(state)
             self._settle()
 
@@ -324,6 +330,8 @@ class EngineCore:
                 self._fail(row.state, error)
         else:
             for i, row in enumerate(entry.rows):
+                if self.reuse is not None:
+                    self.reuse.read(row, i, outcome)
                 self._reader.read(row, i, outcome)
         self._may_admit |= self.tenancy.recycle()
         if self._laps is not None:
@@ -346,6 +354,8 @@ class EngineCore:
         state.over = True
         del self._live[state.id]
         del self._openings[state.id]
+        if self.reuse is not None:
+            self.reuse.forget(state)
         prompts = [w for w in self.walks.values() if w.feed == "prompt" and w.samples]
         self.events.append(
             FinishEvent(
@@ -353,6 +363,7 @@ class EngineCore:
                 reason=reason,
                 prompt_items=sum(state.items(w) for w in prompts),
                 generated=len(state.tokens),
+                cached_tokens=state.cached,
                 error=error,
             )
         )

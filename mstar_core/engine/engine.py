@@ -293,6 +293,7 @@ def _gather(request_id: str, events: Iterable[EngineEvent]) -> Result:
         logprobs=logprobs[:kept],
         top=top[:kept],
         finish_reason=reason,
+        cached_tokens=0 if finish is None else finish.cached_tokens,
         error=error,
     )
 

@@ -32,6 +32,8 @@ class FinishEvent:
     prompt_items: int
     generated: int
     """Tokens that were kept."""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were taken over from other requests, not computed."""
     error: Mapping[str, str] | None = None
     """Where / got / want / fix, for ``error``."""
 
@@ -55,4 +57,6 @@ class Result:
     logprobs: list[float] = field(factory=list)
     top: list[tuple[tuple[int, float], ...]] = field(factory=list)
     finish_reason: str = ""
+    cached_tokens: int = 0
+    """Tokens of the prompt that were not computed."""
     error: Mapping[str, str] | None = None

@@ -155,6 +155,7 @@ class Lifecycle:
             self._lap("launch")
             self._expect(self._next, batch.node, batch.step)
             batch.node.commit(batch.step)
+            self._copy_behind(batch.node, batch.step, self._next)
             planner.commit(batch.slots_B, batch.advance_N)
             for countdown in batch.countdowns:
                 countdown.count()
@@ -234,12 +235,15 @@ class Lifecycle:
     ) -> Exception | None:
         """Plan, stage, launch and commit. What is raised belongs to the entry."""
         try:
+            for key in node.copying:
+                self._run_copy(node.copies(key).before(step.parts[key], step.number))
             captured = None if step.lease is None else self.buckets.of(step.lease.bucket)
             if captured is not None and captured.resident:
                 self._send_resident(node, step, captured, landing)
             else:
                 self._send(node, step, rows, captured, landing)
             node.commit(step)
+            self._copy_behind(node, step, step.number)
         except DeviceFault:
             raise
         except Exception as error:
@@ -283,6 +287,15 @@ class Lifecycle:
         """A resident step has been launched: with the row check on, what should come of it."""
         if self.check is not None:
             self.check.expect(number, node, step, node.plan(step, step.lease))
+
+    def _copy_behind(self, node: NodeRuntime, step: Step, number: int) -> None:
+        """What the node's resources copy of what the entry has left."""
+        for key in node.copying:
+            self._run_copy(node.copies(key).behind(step.parts[key], number))
+
+    def _run_copy(self, copy: Callable[[], None] | None) -> None:
+        if copy is not None:
+            self.device.run(copy)
 
     def _lap(self, name: str) -> None:
         if self.laps is not None:

@@ -26,6 +26,7 @@ from mstar_core.resident import ResidentPlanner
 from mstar_core.resources.base import Resource
 from mstar_core.resources.carry import CarryStep
 from mstar_core.resources.resident import ResidentRows
+from mstar_core.resources.shared import Copies
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import (
     Bucket,
@@ -65,6 +66,8 @@ class NodeRuntime:
     """The device tables, where some walk is resident."""
     resident_walks: frozenset[str] = frozenset()
     """Walks whose captured steps read them."""
+    copying: tuple[str, ...] = ()
+    """Resources that copy before and behind their steps (prefix reuse)."""
     row_check: bool = False
     """Those steps also report what the tables held."""
 
@@ -160,6 +163,12 @@ class NodeRuntime:
             spans = dict.fromkeys(self.resources, one)
         spans = {CARRY: one, **spans}
         return {key: int(spans[key][0]) for key in self.resources if key in spans}
+
+    def copies(self, key: str) -> Copies:
+        """The resource ``key``, one of :attr:`copying`."""
+        resource: Any = self.resources[key]
+        found: Copies = resource
+        return found
 
     @property
     def tables(self) -> ResidentPlanner:

@@ -53,6 +53,10 @@ class WarmupReport:
     """Owner → bytes."""
     seconds: dict[str, float] = field(factory=dict)
     """Phase → seconds."""
+    prefix_interval: int | None = None
+    """Tokens between boundaries at which a prompt's beginning is taken over; None: never."""
+    prefix_refusals: tuple[Refusal, ...] = ()
+    """Why not."""
     set_aside: tuple[str, ...] = ()
     """Tensors of the checkpoint that the model does not use."""
     findings: list[Refusal] = field(factory=list)
@@ -71,6 +75,7 @@ class WarmupReport:
         )
         for node in self.nodes:
             yield from _node_lines(node)
+        yield from self._prefix_lines()
         total = sum(self.memory.values())
         yield f"memory    {mib(total)}"
         for owner, size in sorted(self.memory.items(), key=lambda pair: -pair[1]):
@@ -81,6 +86,12 @@ class WarmupReport:
         yield "seconds   " + ", ".join(f"{k} {v:.2f}" for k, v in self.seconds.items())
         for finding in self.findings:
             yield f"finding   {finding}"
+
+    def _prefix_lines(self) -> Iterator[str]:
+        if self.prefix_interval is not None:
+            yield f"prefixes  reused every {self.prefix_interval} tokens"
+        for refusal in self.prefix_refusals:
+            yield f"prefixes  not reused: {refusal}"
 
 
 def _node_lines(node: NodeReport) -> Iterator[str]:

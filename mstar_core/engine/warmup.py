@@ -183,6 +183,9 @@ class Warmup:
                     resident_refusals=refusals,
                 )
             )
+        reuse = self.wired.reuse
+        self.report.prefix_interval = None if reuse is None else reuse.interval
+        self.report.prefix_refusals = self.wired.reuse_refusals
         modules = {name: node.submodule for name, node in self.wired.nodes.items()}
         self.report.memory = bytes_by_owner(modules, self.wired.buffers)
 
@@ -254,6 +257,7 @@ def _core(
         min_chunk=config.min_chunk,
         waiting_items=lambda edge, handle: rings[edge].waiting(handle),
         edge_room=lambda edge, handle: rings[edge].room(handle),
+        cuts={} if wired.reuse is None else wired.reuse.cuts,
     )
     return EngineCore(
         nodes=wired.nodes,
@@ -264,6 +268,7 @@ def _core(
         scheduler=scheduler,
         line=ReserveWhole(config.max_rows),
         in_flight=config.in_flight,
+        reuse=wired.reuse,
         limits=Limits(
             context=wired.max_context,
             prompt=wired.resolved.config.limits.max_prompt_tokens,

@@ -19,8 +19,10 @@ from mstar_core.engine.backends import BackendChooser
 from mstar_core.engine.combined import splits_of, taken_walks
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.prefix import PrefixReuse
+from mstar_core.engine.prefix_plan import plan_reuse
 from mstar_core.engine.specs import known_nodes, resource_classes, settings_of, share_memory
-from mstar_core.errors import ConfigError
+from mstar_core.errors import ConfigError, Refusal
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import Model, NodeEnv
 from mstar_core.model.graph import check_graph
@@ -47,6 +49,9 @@ class Wired:
     buffers: FixedBuffers
     chooser: BackendChooser
     max_context: int
+    reuse: PrefixReuse | None = None
+    reuse_refusals: tuple[Refusal, ...] = ()
+    """Why prefixes are not reused."""
     rings: dict[str, EdgeRing] = field(factory=dict)
     nodes: dict[str, NodeRuntime] = field(factory=dict)
 
@@ -94,6 +99,7 @@ def wire(
     for edge in model.edges():
         wired.rings[edge.name] = EdgeRing(edge, _env(wired, "edges"))
     _build_nodes(wired, target)
+    wired.reuse, wired.reuse_refusals = plan_reuse(wired)
     return wired
 
 

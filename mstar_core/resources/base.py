@@ -177,6 +177,25 @@ class Resource(ABC):
             owner=self.key,
         )
 
+    def reuse_refusal(self) -> Refusal | None:
+        """Why no request of this resource can begin with what another computed.
+
+        The base refuses: a resource that cannot begin in the middle must not. One that keeps
+        nothing of a stream, or only how long it is (:meth:`start_at`), returns None; one that keeps
+        more implements :class:`~mstar_core.resources.shared.Shared`.
+        """
+        return Refusal(
+            code="not-shared",
+            where=f"resource {self.key}",
+            got=f"a resource of kind {self.kind} that always begins with an empty stream",
+            want="a resource that implements Shared",
+            fix="nothing to do: every request computes its whole prompt",
+            owner=self.key,
+        )
+
+    def start_at(self, handle: int, length: int) -> None:
+        """At admission, behind ``open``: the request begins with ``length`` tokens of others."""
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         """For conservation checks: unit → (free or cooling, total)."""
         return {}

@@ -71,6 +71,8 @@ class RequestState:
     """The last entry that names the request: its fence."""
     tokens: list[int] = field(factory=list)
     """Tokens accepted so far."""
+    cached: int = 0
+    """Tokens of the prompt that were taken over, not computed."""
     failing: bool = False
     """A step of it could not be launched: nothing more is, and that step's reading ends it."""
     reason: FinishReason | None = None

@@ -46,6 +46,8 @@ class Scheduler:
     min_chunk: int
     waiting_items: Callable[[str, int], int]
     edge_room: Callable[[str, int], int]
+    cuts: Mapping[str, int] = field(factory=dict)
+    """Walk → the multiples of items at which its steps end."""
     sole: bool = field(init=False, default=False)
     """The last choice took every row that was ready, of the only walk that had any."""
     _last_run: dict[str, int] = field(init=False, factory=dict)
@@ -130,6 +132,8 @@ class Scheduler:
         if left <= 0:
             return None
         start = track.done if walk.feed == "prompt" else 0
+        if walk.name in self.cuts:
+            left = min(left, self.cuts[walk.name] - start % self.cuts[walk.name])
         carry = walk.feed == "loop"
         return Row(state=state, track=track, start=start, span=left, samples=False, carry=carry)
 

@@ -85,6 +85,7 @@ def results(core: EngineCore) -> dict[str, Result]:
                 id=event.request,
                 ids=ids.get(event.request, [])[: event.generated],
                 finish_reason=event.reason,
+                cached_tokens=event.cached_tokens,
                 error=event.error,
             )
     return found

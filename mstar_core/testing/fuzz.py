@@ -22,9 +22,8 @@ import attrs
 from attrs import define
 
 from mstar_core.engine.core import EngineCore
-from mstar_core.model.front import Request
 from mstar_core.testing.cores import open_ledger
-from mstar_core.testing.ledger import continuation, ledger_request
+from mstar_core.testing.families import ledger_oracle, ledger_prompt
 from mstar_core.testing.playing import MakeRequest, OpenCore, Oracle, Subject, play, poison
 from mstar_core.testing.schedules import Limits, Planned, Schedule, Setup, draw_schedule, draw_setup
 
@@ -104,6 +103,7 @@ def _simpler(requests: tuple[Planned, ...]) -> Iterator[tuple[Planned, ...]]:
             },
             {"abort_after": None},
             {"trips": planned.trips[:-1]},
+            {"like": None, "shared": 0},
             {"stop_after": None},
             {"stop_token": None},
             {"gated": False},
@@ -140,17 +140,9 @@ def fuzz_model(
     return played
 
 
-def ledger_prompt(planned: Planned) -> Request:
-    """The ledger's request of a plan."""
-    ids = [(planned.number * 31 + i * 7) % 97 for i in range(planned.prompt)]
-    more = {"gated": planned.gated, "id": f"r{planned.number}"}
-    return ledger_request(ids, planned.number, planned.new, **more)
-
-
-def ledger_oracle(request: Request) -> list[int]:
-    """What follows by definition."""
-    ids, salt = request.arrays["ids"].tolist(), int(request.arrays["salt"][0])
-    return continuation(ids, salt, request.max_new_tokens)
+def ledger_sets(setup: Setup) -> tuple[str, ...]:
+    """``--set`` texts of a ledger engine."""
+    return setup.sets("nodes.ledger.resources.kv", state="nodes.ledger.resources.state")
 
 
 def fuzz_ledger(seeds: Sequence[int], folder: Path, device: str = "cpu") -> int:
@@ -163,7 +155,7 @@ def fuzz_ledger(seeds: Sequence[int], folder: Path, device: str = "cpu") -> int:
         if device != "cpu":
             graphs = "off" if setup.graphs == "off" else "cuda"
             setup = attrs.evolve(setup, graphs=graphs, lag=None)
-        return open_ledger(folder, setup.sets("nodes.ledger.resources.kv"), setup.lag, device)[0]
+        return open_ledger(folder, ledger_sets(setup), setup.lag, device)[0]
 
     return fuzz_model(open_core, ledger_prompt, ledger_oracle, seeds)
 

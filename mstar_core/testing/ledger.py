@@ -158,7 +158,7 @@ class LedgerModel(Model):
         inputs = (Input(name="ids", below=VOCAB, loops=True), Input(name="salt", loops=True))
         outputs = (
             Output(name="ids", read=True, loops_to="ids"),
-            Output(name="salt", loops_to="salt"),
+            Output(name="salt", read=True, loops_to="salt"),
             Output(name="finite", dtype="bool", read=True),
         )
         shared: dict[str, Any] = {

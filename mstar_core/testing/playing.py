@@ -99,6 +99,8 @@ class Case:
             yield f"{name}: {len(kept)} token events, {finish.generated} generated"
         if finish.prompt_items != self.planned.prompt:
             yield f"{name}: {finish.prompt_items} prompt items, want {self.planned.prompt}"
+        if not 0 <= finish.cached_tokens < self.planned.prompt:
+            yield f"{name}: {finish.cached_tokens} of {self.planned.prompt} tokens are cached"
 
 
 def play(core: EngineCore, schedule: Schedule, subject: Subject) -> list[str]:
@@ -165,10 +167,19 @@ def leftovers(core: EngineCore, dropped: int, cases: Sequence[Case]) -> Iterator
         yield f"{check.counts.mismatches} cells of device tables differ: {check.counts.first}"
 
 
-def poison(core: EngineCore) -> None:
-    """Fill the pages of every pool with NaN, so that reading what nobody wrote shows."""
+def poison(core: EngineCore, fill: float = torch.nan) -> None:
+    """Fill every page, slot and snapshot with ``fill``, so that reading what nobody wrote shows.
+
+    Blocks of whole numbers get a large one in place of NaN.
+    """
     for node in core.nodes.values():
         for resource in node.resources.values():
+            pools: list[torch.Tensor] = []
             if isinstance(resource, KVResource):
-                resource.pool.k_LPpGD.fill_(torch.nan)
-                resource.pool.v_LPpGD.fill_(torch.nan)
+                pools += resource.pool.both
+            if isinstance(resource, StateResource):
+                pools += resource.pool.blocks.values()
+                if resource.snapshots is not None:
+                    pools += resource.snapshots.blocks.values()
+            for pool in pools:
+                pool.fill_(fill if pool.is_floating_point() or fill == fill else 1 << 40)

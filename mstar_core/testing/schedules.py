@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import attrs
 from attrs import field, frozen
@@ -36,9 +37,19 @@ class Setup:
     lag: Lag | None
     row_check: bool
     mixed: str = "off"
+    prefix_cache: str = "off"
+    snapshot_every: int = 512
+    snapshots: int = 1
 
-    def sets(self, pool: str, max_context: int = 128) -> tuple[str, ...]:
-        """``--set`` texts; ``pool`` is the KV resource's path, as ``nodes.ledger.resources.kv``."""
+    def sets(self, pool: str, max_context: int = 128, state: str = "") -> tuple[str, ...]:
+        """``--set`` texts; ``pool`` is the KV resource's path, as ``nodes.ledger.resources.kv``.
+
+        ``state``: the same of the recurrent state of a model that has one.
+        """
+        snapshots = (
+            f"{state}.snapshot_every={self.snapshot_every}",
+            f"{state}.snapshots={self.snapshots}",
+        )
         pages = "null" if self.num_pages is None else self.num_pages
         return (
             f"engine.max_rows={self.max_rows}",
@@ -48,6 +59,7 @@ class Setup:
             f"engine.graphs={self.graphs}",
             f"engine.resident={self.resident}",
             f"engine.mixed={self.mixed}",
+            f"engine.prefix_cache={self.prefix_cache}",
             f"engine.max_context={max_context}",
             "engine.capture.require=true",
             f"engine.capture.rows={list(self.capture_rows)}",
@@ -55,6 +67,7 @@ class Setup:
             f"debug.row_check={str(self.row_check).lower()}",
             f"{pool}.page_tokens={self.page_tokens}",
             f"{pool}.num_pages={pages}",
+            *(snapshots if state else ()),
         )
 
 
@@ -63,7 +76,7 @@ class Planned:
     """One request of a schedule."""
 
     number: int
-    """Within its engine's life; also the ledger's salt."""
+    """Within its schedule; also the ledger's salt of a request that is like no other."""
     turn: int
     """The turn before which it arrives."""
     prompt: int
@@ -82,6 +95,10 @@ class Planned:
     """Turns that the reader takes to say so."""
     trips: tuple[tuple[int, int], ...] = ()
     """(turns from its arrival to its offload, turns until it is called back) of each."""
+    like: int | None = None
+    """The family whose stream its prompt begins with."""
+    shared: int = 0
+    """Tokens of that stream, at most; the rest of the prompt is its own."""
 
 
 @frozen(kw_only=True)
@@ -119,6 +136,7 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
     page_tokens = rng.choice((8, 16, 32))
     pages = -(-(limits.prompt + limits.new) // page_tokens)
     rows = {rng.randint(1, max_rows), rng.choice((1, max_rows))}
+    again = random.Random(f"prefix {seed}")
     return Setup(
         max_rows=max_rows,
         token_budget=budget,
@@ -135,6 +153,9 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
         lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
         row_check=rng.choice((True, False)),
         mixed=rng.choice(("off", "on")),
+        prefix_cache=again.choice(("auto", "auto", "off")),
+        snapshot_every=page_tokens * again.choice((1, 1, 2)),
+        snapshots=again.choice((1, 3, 8)),
     )
 
 
@@ -148,7 +169,20 @@ def draw_schedule(seed: int, setup: Setup, limits: Limits) -> Schedule:
     for number in range(1, most + 1):
         turn += rng.randint(0, spread)
         requests.append(_draw_request(rng, number, turn, longest))
-    return Schedule(seed=seed, setup=setup, requests=_with_trips(seed, requests))
+    return Schedule(seed=seed, setup=setup, requests=_alike(seed, _with_trips(seed, requests)))
+
+
+def _alike(seed: int, requests: tuple[Planned, ...]) -> tuple[Planned, ...]:
+    """The same, where in three of four schedules most prompts begin like others."""
+    rng = random.Random(f"alike {seed}")
+    chance = rng.choice((0, 0.5, 0.8, 1))
+
+    def likeness(prompt: int) -> dict[str, Any]:
+        if rng.random() >= chance:
+            return {}
+        return {"like": rng.randrange(2), "shared": rng.choice((prompt, rng.randint(0, prompt)))}
+
+    return tuple(attrs.evolve(planned, **likeness(planned.prompt)) for planned in requests)
 
 
 def _with_trips(seed: int, requests: list[Planned]) -> tuple[Planned, ...]:

@@ -143,3 +143,5 @@ class GatedDelta:
     """A tag: two backends may share a pool only where their tags are equal."""
     splits: bool = False
     """A lead is run as a half of its own."""
+    snapshots: bool = False
+    """What a step leaves in a row's slot is all its state: a copy of the slot is a snapshot."""

@@ -26,7 +26,7 @@ class TorchGatedDelta(Backend):
 
     def bind(self, request: BindRequest) -> GatedDelta:
         """The reference's step."""
-        return GatedDelta(step=reference.step, splits=True)
+        return GatedDelta(step=reference.step, splits=True, snapshots=True)
 
 
 def _refusal(code: str, got: str, want: str) -> Refusal:

@@ -171,6 +171,9 @@ class AttentionResource(Resource):
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits
 
+    def reuse_refusal(self) -> Refusal | None:
+        return None
+
     def resident_refusal(self, walk: str) -> Refusal | None:
         if self.kv is not None:
             return None

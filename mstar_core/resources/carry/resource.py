@@ -110,6 +110,9 @@ class CarryResource(Resource):
             read_T=read_T, is_carry_T=is_carry_T, write_B=write_B, row_B=row_B, fresh_B=fresh_B
         )
 
+    def reuse_refusal(self) -> Refusal | None:
+        return None
+
     def resident_refusal(self, walk: str) -> Refusal | None:
         return None
 

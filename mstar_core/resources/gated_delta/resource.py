@@ -118,6 +118,18 @@ class GatedDeltaResource(Resource):
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits
 
+    def reuse_refusal(self) -> Refusal | None:
+        if self.ops.snapshots:
+            return None
+        return Refusal(
+            code="no-snapshots",
+            where=f"resource {self.key}",
+            got="a gated_delta backend whose slots cannot be copied as snapshots",
+            want="a backend that leaves a row's whole state in its slot after every step",
+            fix="nothing to do: every request computes its whole prompt; or choose another backend",
+            owner=self.key,
+        )
+
     def resident_refusal(self, walk: str) -> Refusal | None:
         return None
 

@@ -28,6 +28,7 @@ from mstar_core.resources.kv.pool import PagePool, geometry
 from mstar_core.resources.kv.table import PageTable
 from mstar_core.resources.packing import leading_rows, positions
 from mstar_core.resources.resident import Column, ResidentRows
+from mstar_core.resources.shared import Prefix
 from mstar_core.step import Lease, Plan, ResourceStep, Shortage
 
 Writer = Callable[[Tensor, Tensor, KVPlan], None]
@@ -175,6 +176,7 @@ class KVResource(Resource):
 
     def close(self, handle: int, fence: int) -> None:
         self.table.release(handle, fence)
+        self.table.num_published[handle] = 0
 
     def pieces(self, handle: int) -> Sequence[Tensor]:
         """Keys and values of every page, ``[L, page_tokens, G, D]`` each."""
@@ -194,6 +196,41 @@ class KVResource(Resource):
     def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
         """See :meth:`PageTable.fork`."""
         return self.table.fork(parent, child)
+
+    @property
+    def grain(self) -> int:
+        """A full page."""
+        return self.page_tokens
+
+    @property
+    def cuts(self) -> bool:
+        """Pages of any chunk can be shared."""
+        return False
+
+    def reuse_refusal(self) -> Refusal | None:
+        return None
+
+    def begin_sharing(self) -> None:
+        """Nothing: what is kept lies in the line of free pages."""
+
+    def match(self, prefix: Prefix, most: int) -> Sequence[int]:
+        """Every full page of the longest beginning that is kept."""
+        page, found = self.page_tokens, 0
+        while found + page <= most and self.table.kept.find(prefix.key(found + page)) is not None:
+            found += page
+        return range(page, found + 1, page)
+
+    def adopt(self, handle: int, prefix: Prefix, boundary: int) -> None:
+        ends = range(self.page_tokens, boundary + 1, self.page_tokens)
+        pages = [self.table.kept.find(prefix.key(end)) for end in ends]
+        self.table.adopt(handle, np.array(pages, dtype=np.int64))
+
+    def publish(self, handle: int, prefix: Prefix, length: int) -> None:
+        self.table.publish(handle, prefix, length)
+
+    def sharing(self) -> Mapping[str, int]:
+        kept = self.table.kept
+        return {"cached pages": len(kept), "evicted pages": kept.num_evicted}
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         pool = self.table.pool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mstar_core.resources.fence import Fences, IdPool
+from mstar_core.resources.shared import Kept, Prefix
 from mstar_core.resources.table import RequestTable
 
 
@@ -21,12 +22,16 @@ class PageTable:
         self.page_tokens = page_tokens
         self.width = width
         self.pool = IdPool(num_pages, fences)
+        self.kept = Kept(self.pool)
+        """Full pages that other requests can find; none unless the resource shares."""
         self.length = table.column(np.int64)
         """Tokens in the stream, steps in flight included."""
         self.pages = table.column(np.int32, shape=(width,))
         self.num_held = table.column(np.int64)
         self.num_promised = table.column(np.int64)
         """Pages that the request may come to hold."""
+        self.num_published = table.column(np.int64)
+        """Leading pages that others were given the chance to find."""
         self.num_away = table.column(np.int64)
         """The same of a request whose pages are off the device."""
         self._owners_P = np.zeros(num_pages, dtype=np.int32)
@@ -53,7 +58,7 @@ class PageTable:
         total = int(missing_B.sum())
         if not total:
             return
-        taken = self.pool.take(total)
+        taken = self.kept.take(total)
         starts = np.cumsum(missing_B) - missing_B
         cols = np.arange(total) + np.repeat(self.num_held[handles_B] - starts, missing_B)
         self.pages[np.repeat(handles_B, missing_B), cols] = taken
@@ -89,14 +94,42 @@ class PageTable:
         self.grow(np.array([child]), np.array([1]))
         return [(int(self.pages[parent, full]), int(self.pages[child, full]))]
 
+    def adopt(self, handle: int, pages: np.ndarray) -> None:
+        """``handle``, which was opened just now, begins with these full pages.
+
+        Pages that it has taken follow them; what its stream cannot reach then is free again.
+        """
+        num, life = len(pages), int(self.num_promised[handle])
+        own = self.pages[handle, : int(self.num_held[handle])].copy()
+        own, spare = own[: life - num], own[life - num :]
+        self._owners_P[spare] = 0
+        self.kept.give_back(spare, -1)
+        self.pool.revive(pages[self._owners_P[pages] == 0])
+        self._owners_P[pages] += 1
+        self.pages[handle, : num + len(own)] = np.concatenate([pages, own])
+        self.num_held[handle] = num + len(own)
+        self.length[handle] = num * self.page_tokens
+        self.num_published[handle] = num
+
+    def publish(self, handle: int, prefix: Prefix, length: int) -> None:
+        """Let others find the pages that the first ``length`` tokens fill."""
+        first, last = int(self.num_published[handle]), length // self.page_tokens
+        for at in range(first, last):
+            key = prefix.key((at + 1) * self.page_tokens)
+            self.kept.put(key, int(self.pages[handle, at]))
+        self.num_published[handle] = max(first, last)
+
     def release(self, handle: int, fence: int) -> None:
-        """Give up every page of ``handle``; one without owners is free behind its newest fence."""
+        """Give up every page of ``handle``; one without owners is free behind its newest fence.
+
+        The last page goes first, so that of a kept stream the end is taken before its beginning.
+        """
         held = self.pages[handle, : int(self.num_held[handle])].copy()
         self._owners_P[held] -= 1
         self._fence_P[held] = np.maximum(self._fence_P[held], fence)
-        free = held[self._owners_P[held] == 0]
+        free = held[self._owners_P[held] == 0][::-1]
         for last in np.unique(self._fence_P[free]):
-            self.pool.give_back(free[self._fence_P[free] == last], int(last))
+            self.kept.give_back(free[self._fence_P[free] == last], int(last))
         self.pages[handle] = 0
         self.length[handle] = self.num_held[handle] = 0
         self.num_promised[handle] = self.num_away[handle] = 0

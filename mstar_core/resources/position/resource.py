@@ -101,6 +101,12 @@ class PositionResource(Resource):
         both_2T[1, : len(at_T)] = at_T
         return PositionPlan(positions_T=both_2T[0], index_T=both_2T[1])
 
+    def reuse_refusal(self) -> Refusal | None:
+        return None
+
+    def start_at(self, handle: int, length: int) -> None:
+        self.length[handle] = length
+
     def resident_refusal(self, walk: str) -> Refusal | None:
         return None
 

@@ -205,6 +205,12 @@ class SamplerResource(Resource):
             **(self._penalties(part, at, floats, lease) if variant & PENALISED else {}),
         )
 
+    def reuse_refusal(self) -> Refusal | None:
+        return None
+
+    def start_at(self, handle: int, length: int) -> None:
+        self.table.length[handle] = length
+
     def resident_refusal(self, walk: str) -> Refusal | None:
         return None
 

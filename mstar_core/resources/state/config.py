@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
+from attrs.validators import optional
 
 from mstar_core.config.checks import whole
 
@@ -23,4 +24,10 @@ class StateOptions:
 
 @frozen(kw_only=True)
 class StateConfig:
-    """A deployment sets nothing of a state: a slot per admitted request."""
+    """How much memory a deployment keeps for snapshots; of states, a slot per admitted request."""
+
+    snapshot_every: int = field(default=512, validator=whole(1, unit="tokens"))
+    """Tokens between two snapshots of a stream, a multiple of the page size: a prompt that begins
+    like another is taken over up to such a boundary."""
+    snapshots: int | None = field(default=None, validator=optional(whole(0, unit="snapshots")))
+    """States kept for prompts that begin alike; null is as many as requests run; 0 keeps none."""
