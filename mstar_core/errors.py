@@ -18,6 +18,7 @@ Anything else that is raised is a bug and keeps its traceback in the log.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 import attrs
@@ -54,6 +55,12 @@ class MstarError(Exception):
         """The four facts as plain strings, for a message that crosses a process."""
         got = self.got if isinstance(self.got, Words) else repr(self.got)
         return {"where": self.where, "got": str(got), "want": self.want, "fix": self.fix}
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, str]) -> Self:
+        """The error whose :meth:`facts` these are."""
+        words = Words(facts["got"])
+        return cls(where=facts["where"], got=words, want=facts["want"], fix=facts["fix"])
 
 
 class Words(str):

@@ -1,13 +1,14 @@
 """How one request picks its tokens: checked numbers, free of torch.
 
 A setting that cannot be used is refused by name before the request reaches the engine. ``True`` is
-not a number here, nor is ``"1"``, NaN or infinity.
+not a number here, nor is ``"1"``, NaN or infinity. A number of numpy is taken as Python's own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 from attrs import Attribute, field, frozen
@@ -22,6 +23,13 @@ MAX_BIASES = 1024
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 Check = Callable[[Any, "Attribute[Any]", Any], None]
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy as Python's own; all else, ``True`` too, as it is."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _is_number(value: object) -> bool:
@@ -98,25 +106,29 @@ def _biases(owner: Any, attribute: Attribute[Any], value: Any) -> None:
 class SamplingSettings:
     """The sampling settings of one request. Raises RequestError naming the field."""
 
-    temperature: float = field(default=0.0, validator=_number(0, 100))
+    temperature: float = field(default=0.0, converter=plain, validator=_number(0, 100))
     """Logits are divided by it; below 1e-5 the likeliest token is taken."""
-    top_k: int = field(default=0, validator=_whole(-1, INT64_MAX))
+    top_k: int = field(default=0, converter=plain, validator=_whole(-1, INT64_MAX))
     """Keep the k likeliest tokens; 0 and -1 keep all, more than the vocabulary is all."""
-    top_p: float = field(default=1.0, validator=_number(0, 1, above=True))
+    top_p: float = field(default=1.0, converter=plain, validator=_number(0, 1, above=True))
     """Keep the fewest likeliest tokens whose probabilities reach it."""
-    min_p: float = field(default=0.0, validator=_number(0, 1))
+    min_p: float = field(default=0.0, converter=plain, validator=_number(0, 1))
     """Keep tokens at least this fraction as likely as the likeliest."""
-    repetition_penalty: float = field(default=1.0, validator=_number(0, 10, above=True))
+    repetition_penalty: float = field(default=1.0, converter=plain, validator=_number(0.01, 10))
     """Divides positive and multiplies negative logits of tokens in the prompt or generated."""
-    presence_penalty: float = field(default=0.0, validator=_number(-2, 2))
+    presence_penalty: float = field(default=0.0, converter=plain, validator=_number(-2, 2))
     """Subtracted once from the logit of each generated token."""
-    frequency_penalty: float = field(default=0.0, validator=_number(-2, 2))
+    frequency_penalty: float = field(default=0.0, converter=plain, validator=_number(-2, 2))
     """Subtracted once per time that a token was generated."""
-    seed: int | None = field(default=None, validator=_whole(INT64_MIN, INT64_MAX, optional=True))
+    seed: int | None = field(
+        default=None, converter=plain, validator=_whole(INT64_MIN, INT64_MAX, optional=True)
+    )
     """Same seed, same tokens; null draws one."""
     logit_bias: Mapping[int, float] = field(factory=dict, validator=_biases)
     """Added to the logits of these token ids."""
-    logprobs: int | None = field(default=None, validator=_whole(0, MAX_LOGPROBS, optional=True))
+    logprobs: int | None = field(
+        default=None, converter=plain, validator=_whole(0, MAX_LOGPROBS, optional=True)
+    )
     """How many of the likeliest tokens to report with each token; null reports none."""
 
     @property

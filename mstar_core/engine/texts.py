@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mstar_core.engine.engine import Engine
 from mstar_core.engine.events import FinishEvent
+from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.text import TextDelta, TextStream
 
@@ -14,13 +15,15 @@ def stream_text(engine: Engine, request: Request) -> Iterator[TextDelta]:
     """Pieces of text; the last has the finish reason. Their sum is the text before a stop.
 
     A stop string ends the request in the engine too. Raises RequestError where the request is
-    refused at the door, or fails.
+    refused at the door, and where it fails: behind the text that it had until then.
     """
     text = TextStream(engine.front.decode, stops=request.stop)
     kept = 0
     for event in engine.stream(request):
         if isinstance(event, FinishEvent):
             yield text.finish(event.reason)
+            if event.error is not None:
+                raise RequestError.of_facts(event.error)
             return
         delta = text.push([event.token])
         kept += delta.num_tokens

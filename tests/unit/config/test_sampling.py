@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from mstar_core.config.sampling import MAX_BIASES, SamplingSettings
@@ -27,6 +28,8 @@ REFUSED = [
     ("min_p", -1),
     ("min_p", 1.1),
     ("repetition_penalty", 0),
+    ("repetition_penalty", 1e-320),
+    ("repetition_penalty", 0.009),
     ("repetition_penalty", 10.1),
     ("presence_penalty", 1e9),
     ("presence_penalty", -2.1),
@@ -59,6 +62,14 @@ def test_a_value_that_cannot_be_used_is_refused_by_its_name(name, value):
     assert caught.value.where.split("[")[0] == name
     assert caught.value.want
     assert caught.value.fix
+
+
+def test_numbers_of_numpy_are_taken_as_plain_numbers():
+    given = SamplingSettings(
+        temperature=np.float32(0.5), top_k=np.int64(3), seed=np.int32(7), logprobs=np.uint8(2)
+    )
+    assert given == SamplingSettings(temperature=0.5, top_k=3, seed=7, logprobs=2)
+    assert type(given.seed) is int
 
 
 @pytest.mark.parametrize("seed", [None, 0, 9223372036854775807, -9223372036854775808])
