@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from mstar_core.config.generation import generation_defaults
+from mstar_core.config.generation import FILE, generation_defaults
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import CheckpointError, RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_qwen35.chat import check_messages, refused
 from mstar_qwen35.config import Qwen35Config
+from mstar_qwen35.prompts import check_text, listed_ids
 
 _TURN_END = "<|im_end|>"
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+_TOKENIZER = "tokenizer.json"
 
 
 class Qwen35Front(Front):
@@ -40,7 +41,7 @@ class Qwen35Front(Front):
     def tokenizer(self) -> Any:
         """The checkpoint's tokenizer. Raises CheckpointError where the folder has none."""
         if not self._has_tokenizer:
-            raise self._no_tokenizer("no tokenizer.json")
+            raise self._no_tokenizer(f"no {_TOKENIZER}")
         from transformers import AutoTokenizer
 
         try:
@@ -50,13 +51,13 @@ class Qwen35Front(Front):
 
     @property
     def _has_tokenizer(self) -> bool:
-        return any((self.folder / name).is_file() for name in _TOKENIZER_FILES)
+        return (self.folder / _TOKENIZER).is_file()
 
     def _no_tokenizer(self, got: str) -> CheckpointError:
         return CheckpointError(
-            where=f"{self.folder}: tokenizer",
+            where=str(self.folder / _TOKENIZER),
             got=Words(got),
-            want="tokenizer.json and tokenizer_config.json beside config.json",
+            want=f"{_TOKENIZER} and tokenizer_config.json beside config.json",
             fix="fetch the whole checkpoint, or send token ids",
         )
 
@@ -69,37 +70,29 @@ class Qwen35Front(Front):
             names += ["temperature", "top_k", "top_p", "min_p"]
         return {name: given[name] for name in names if given.get(name) is not None}
 
-    def ids_request(self, ids: Sequence[int], **options: Any) -> Request:
+    def ids_request(self, ids: Sequence[int] | np.ndarray, **options: Any) -> Request:
         """A request that continues ``ids``.
 
-        Raises RequestError for no ids, an id outside the vocabulary, or more than the context.
+        Raises RequestError for no ids, one that is no integer of the vocabulary, or more of them
+        than the context.
         """
-        if not len(ids):
-            raise RequestError(
-                where="prompt",
-                got=Words("no tokens"),
-                want="at least one token",
-                fix="write a prompt",
-            )
-        if len(ids) > self.config.max_context:
-            raise RequestError(
-                where="prompt",
-                got=Words(f"{len(ids)} tokens"),
-                want=f"at most {self.config.max_context} tokens, the model's context",
-                fix="shorten the prompt",
-            )
-        for index, one in enumerate(ids):
-            if not 0 <= one < self.config.vocab_size:
-                raise RequestError(
-                    where=f"prompt, token {index}",
-                    got=one,
-                    want=f"a token id from 0 to {self.config.vocab_size - 1}",
-                    fix="use the tokenizer of this checkpoint",
-                )
+        ids = listed_ids(ids, self.config.vocab_size, self.config.max_context)
         options.setdefault("stop_ids", self.stop_ids)
         if options.get("sampling") is None:
-            options["sampling"] = SamplingSettings(**self.default_sampling())
+            options["sampling"] = self._own_sampling()
         return Request(arrays={"ids": np.asarray(ids, dtype=np.int64)}, **options)
+
+    def _own_sampling(self) -> SamplingSettings:
+        """The checkpoint's own settings. Raises CheckpointError for one that cannot be used."""
+        try:
+            return SamplingSettings(**self.default_sampling())
+        except RequestError as error:
+            raise CheckpointError(
+                where=f"{self.folder / FILE}: {error.where}",
+                got=error.got,
+                want=error.want,
+                fix="mend the file, or send sampling settings with the request",
+            ) from error
 
     def text_request(self, prompt: str, **options: Any) -> Request:
         return self.ids_request(self._encode(prompt), **options)
@@ -150,7 +143,8 @@ class Qwen35Front(Front):
         return text
 
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        check_text(text)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, verbose=False)
         return ids
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -132,6 +133,53 @@ def test_a_prompt_that_cannot_be_served_says_where_what_and_how(front, ids, wher
     assert caught.value.fix
 
 
+@pytest.mark.parametrize(
+    ("ids", "where", "got"),
+    [
+        (None, "prompt", "NoneType"),
+        ("ab", "prompt", "str"),
+        ({1: 2}, "prompt", "dict"),
+        (np.zeros((2, 2), np.int64), "prompt", "ndarray of shape [2, 2]"),
+        ([3, 1.5], "prompt, token 1", "1.5"),
+        ([True], "prompt, token 0", "True"),
+        (np.array([1.0]), "prompt, token 0", "1.0"),
+        (["a"], "prompt, token 0", "'a'"),
+        ([2**63], "prompt, token 0", str(2**63)),
+    ],
+)
+def test_what_is_no_list_of_ids_is_refused_and_nothing_is_rounded(front, ids, where, got):
+    with pytest.raises(RequestError) as caught:
+        front.ids_request(ids)
+    facts = caught.value.facts()
+    assert (facts["where"], facts["got"]) == (where, got)
+    assert "token id" in facts["want"]
+    assert facts["fix"]
+
+
+def test_ids_of_numpy_are_taken(front):
+    for ids in (np.array([3, 5]), [np.int64(3), np.uint8(5)], (3, 5)):
+        assert front.ids_request(ids).arrays["ids"].tolist() == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [(None, "NoneType"), (5, "int"), (b"hi", "bytes"), ("a\udcff", r"'\udcff' at character 1")],
+)
+def test_what_is_no_text_is_refused(front, text, got):
+    with pytest.raises(RequestError) as caught:
+        front.text_request(text)
+    facts = caught.value.facts()
+    assert (facts["where"], facts["got"]) == ("prompt", got)
+    assert facts["want"].startswith("text")
+    assert facts["fix"]
+
+
+def test_a_text_beyond_the_context_is_refused_in_our_words_alone(front, caplog):
+    with pytest.raises(RequestError, match="at most 4096 tokens"):
+        front.text_request("hello you " * 2000)
+    assert not caplog.records
+
+
 def test_an_empty_text_is_refused(front):
     with pytest.raises(RequestError, match="no tokens"):
         front.text_request("")
@@ -151,6 +199,30 @@ def test_the_generation_config_gives_the_sampling_that_a_request_does_not(front,
     settings["do_sample"] = False
     (at / "generation_config.json").write_text(json.dumps(settings))
     assert sampled.default_sampling() == {"repetition_penalty": 1.05}
+
+
+def test_a_setting_of_the_generation_config_that_cannot_be_used_names_the_file(folder):
+    at = folder()
+    file = at / "generation_config.json"
+    file.write_text(json.dumps({"do_sample": True, "temperature": "hot"}))
+    front = Qwen35Front(at, read_config(at))
+    with pytest.raises(CheckpointError) as caught:
+        front.ids_request([1])
+    facts = caught.value.facts()
+    assert (facts["where"], facts["got"]) == (f"{file}: temperature", "'hot'")
+    assert "finite number" in facts["want"]
+    assert "mend the file" in facts["fix"]
+    assert front.ids_request([1], sampling=SamplingSettings()).arrays["ids"].tolist() == [1]
+
+
+def test_a_tokenizer_that_is_half_there_names_the_missing_file(folder, tiny):
+    at = folder()
+    shutil.copy(tiny / "tokenizer_config.json", at)
+    front = Qwen35Front(at, read_config(at))
+    with pytest.raises(CheckpointError) as caught:
+        front.text_request("hi")
+    assert caught.value.where == str(at / "tokenizer.json")
+    assert caught.value.fix
 
 
 def test_a_folder_without_a_tokenizer_still_takes_ids(folder):
