@@ -7,6 +7,7 @@ resampler needs numpy only.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -25,6 +26,8 @@ PASSBAND = 0.95
 """Middle of the resampler's transition band, as a share of the lower Nyquist frequency."""
 KAISER_BETA = 10.0
 """Shape of the sinc's window: what lies beyond the lower Nyquist frequency is 100 dB down."""
+OVERSHOOT = 2.0
+"""The largest sample, in full scales, that is taken for sound: a decoder may exceed 1 a little."""
 MIN_RATE, MAX_RATE = 1_000, 768_000
 """The sample rates that are taken for one, in Hz."""
 _BLOCK = 4096
@@ -63,11 +66,11 @@ def read_audio(path: str | PathLike[str]) -> Audio:
         raise _broken(file, "a file of 0 bytes")
     soundfile = _soundfile()
     try:
-        with soundfile.SoundFile(file) as sound:
+        with soundfile.SoundFile(os.fsencode(file)) as sound:
             promised, rate = sound.frames, sound.samplerate
             samples_TC = sound.read(dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
-        raise _broken(file, str(error)) from error
+        raise _broken(file, error.error_string) from error
     if _is_cut_wav(file) or len(samples_TC) < promised:
         raise _broken(
             file, f"a file that ends after {len(samples_TC)} samples, before its sound does"
@@ -78,7 +81,8 @@ def read_audio(path: str | PathLike[str]) -> Audio:
 def mono(samples: np.ndarray, where: str = "samples") -> np.ndarray:
     """Samples ``[T]`` or ``[T, channels]`` → float32 ``[T]``, the mean of the channels.
 
-    Raises RequestError for zero samples, another number of axes, integers, NaN or infinity.
+    Raises RequestError for zero samples, another number of axes, integers, NaN or infinity, and
+    for samples beyond ``OVERSHOOT``.
     """
     samples = np.asarray(samples)
     got = None
@@ -90,12 +94,14 @@ def mono(samples: np.ndarray, where: str = "samples") -> np.ndarray:
         got = f"samples of type {samples.dtype}"
     elif not np.isfinite(samples).all():
         got = "samples that are NaN or infinite"
+    elif (largest := float(np.abs(samples).max())) > OVERSHOOT:
+        got = f"samples of up to {largest:g}"
     if got is not None:
         raise RequestError(
             where=where,
             got=Words(got),
-            want="at least one sample, floating point, full scale 1, [T] or [T, channels]",
-            fix="give sound that has samples",
+            want="at least one sample, floating point within -1 and 1, [T] or [T, channels]",
+            fix="give sound that has samples; divide integer samples by their full scale",
         )
     samples = samples.astype(np.float32, copy=False)
     return samples if samples.ndim == 1 else samples.mean(axis=1, dtype=np.float32)

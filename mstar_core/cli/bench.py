@@ -19,8 +19,12 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("bench", help="measure")
     parser.add_argument("what", choices=("host",), help="host: the host's time of a decode step")
     add_config_arguments(parser)
-    parser.add_argument("--rows", default="8,64", metavar="N,N", help="rows of a step")
-    parser.add_argument("--steps", type=int, default=500, metavar="N", help="decode steps")
+    parser.add_argument(
+        "--rows", type=_counts, default="8,64", metavar="N,N", help="rows of a step; default 8,64"
+    )
+    parser.add_argument(
+        "--steps", type=_count, default=500, metavar="N", help="decode steps; default 500"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from mstar_core.bench.machine import described
 
     found = []
-    for rows in (int(n) for n in args.rows.split(",")):
+    for rows in args.rows:
         for resident in ("auto", "off"):
             sets = [
                 *args.sets,
@@ -57,6 +61,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     _print_table(machine, found)
     return 0
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(part) for part in text.split(",")]
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.strip().isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def _print_table(machine: dict[str, str], found: Sequence[HostTimes]) -> None:

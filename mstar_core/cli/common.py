@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from mstar_core.cli.streams import text_of
 from mstar_core.config import Resolved, resolve
 from mstar_core.plugins.discover import NameLists, discover
 from mstar_core.plugins.record import PluginRecord, shipped_configs
@@ -22,6 +23,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         dest="sets",
         action="append",
         default=[],
+        type=text_of("--set"),
         metavar="KEY=VALUE",
         help="override one value, such as engine.max_rows=8; may be given again",
     )

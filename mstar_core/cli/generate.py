@@ -10,6 +10,7 @@ from typing import Any
 
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
+from mstar_core.cli.streams import text_of
 from mstar_core.cli.tables import print_json
 from mstar_core.errors import RequestError, UsageError, Words
 
@@ -27,7 +28,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--chat", action="store_true", help="TEXT is a user's turn, not a beginning"
     )
-    parser.add_argument("--system", metavar="TEXT", help="the system turn of a chat")
+    parser.add_argument(
+        "--system", type=text_of("--system"), metavar="TEXT", help="the system turn of a chat"
+    )
     parser.add_argument(
         "--think", action=argparse.BooleanOptionalAction, help="open or close the thinking block"
     )
@@ -35,7 +38,12 @@ def add_parser(subparsers: Any) -> None:
         "--max-tokens", type=int, metavar="N", help=f"new tokens at most (default {DEFAULT_TOKENS})"
     )
     parser.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; repeatable"
+        "--stop",
+        action="append",
+        default=[],
+        type=text_of("--stop"),
+        metavar="TEXT",
+        help="end before TEXT; repeatable",
     )
     parser.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest")
     parser.add_argument("--top-k", type=int, metavar="K", help="of the K likeliest")
@@ -93,17 +101,23 @@ def run(args: argparse.Namespace) -> int:
 def _read_prompt(given: str) -> str:
     try:
         if given == "-":
-            return sys.stdin.read()
+            return _read_stdin()
         if given.startswith("@"):
             return Path(given[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(
             where="--prompt",
             got=Words(str(error)),
-            want="a readable text file in UTF-8 behind @, or - for stdin",
-            fix="check the file's name",
+            want="readable text in UTF-8: a file behind @, or stdin for -",
+            fix="check the file's name, and convert what is in it to UTF-8",
         ) from error
-    return given
+    return text_of("--prompt")(given)
+
+
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise OSError("stdin is closed")
+    return sys.stdin.read()
 
 
 def _check_chat_flags(args: argparse.Namespace) -> None:

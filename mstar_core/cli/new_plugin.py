@@ -10,9 +10,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import mstar_core
 from mstar_core.errors import UsageError, Words
-from mstar_core.plugins.builtin import OPERATIONS
+from mstar_core.names import normalise
+from mstar_core.plugins.builtin import CORE_OFFERS, OPERATIONS
 from mstar_core.plugins.compatible import API
+from mstar_core.plugins.discover import discover
 
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 CORE = "0.1,<0.2"
@@ -65,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     Example:  mstar-core new-plugin tiny && pip install --no-deps -e mstar-tiny && pytest mstar-tiny
     """
     words = words_of(args.name, args.kind, args.operation)
+    _check_free(words, args.kind)
     folder = args.folder or Path(words["dist"])
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
@@ -79,6 +83,30 @@ def run(args: argparse.Namespace) -> int:
         file.write_text(text, encoding="utf-8")
         print(file)
     return 0
+
+
+def _check_free(words: Mapping[str, str], kind: str) -> None:
+    """Raises UsageError for a name that the core or an installed plugin has already."""
+    offer = {
+        "model": f"model {words['name']}",
+        "backend": f"backend {words['operation']}.{words['name']}",
+    }[kind]
+    taken = [
+        record.release
+        for record in discover()
+        if normalise(words["dist"]) == normalise(record.distribution)
+        or normalise(words["name"]) == normalise(record.name)
+        or offer in record.offers.names()
+    ]
+    if words["package"] == mstar_core.__name__ or offer in CORE_OFFERS:
+        taken = [f"mstar-core {mstar_core.__version__}"]
+    if taken:
+        raise UsageError(
+            where="mstar-core new-plugin NAME",
+            got=Words(f"{words['name']}, which {taken[0]} has"),
+            want="a name that nothing installed has",
+            fix="choose another name",
+        )
 
 
 def words_of(name: str, kind: str, operation: str) -> dict[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from attrs import frozen
 from mstar_core.audio import read_audio
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
+from mstar_core.cli.streams import shown, text_of
 from mstar_core.errors import ConfigError, MstarError, RequestError, UsageError, Words
 from mstar_core.model.front import Front, Request
 
@@ -34,9 +36,14 @@ class Heard:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         if self.error is not None:
-            return {"file": self.file, "error": self.error.facts()}
+            return {"file": shown(self.file), "error": self.error.facts()}
         seconds = round(self.seconds, 3)
-        return {"file": self.file, "seconds": seconds, "text": self.text, "tokens": self.tokens}
+        return {
+            "file": shown(self.file),
+            "seconds": seconds,
+            "text": self.text,
+            "tokens": self.tokens,
+        }
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,8 +51,18 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("transcribe", help="speech in, text out")
     add_config_arguments(parser)
     parser.add_argument("files", nargs="+", metavar="FILE", help="wav, flac, ogg or mp3")
-    parser.add_argument("--language", metavar="CODE", help="the language spoken, such as de")
-    parser.add_argument("--task", metavar="TASK", help="transcribe, or translate (into English)")
+    parser.add_argument(
+        "--language",
+        type=text_of("--language"),
+        metavar="CODE",
+        help="the language spoken, such as de",
+    )
+    parser.add_argument(
+        "--task",
+        type=text_of("--task"),
+        metavar="TASK",
+        help="transcribe, or translate (into English)",
+    )
     parser.add_argument(
         "--format", default="text", metavar="FORMAT", help="text or json (one object a line)"
     )
@@ -65,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     Example:  mstar-core transcribe speech.yaml speech.wav --format json
     """
     style = _format("json" if args.json else args.format)
+    targets = _targets(args.files, style, args.output_dir) if args.output_dir else {}
     resolved, _ = resolve_arguments(args)
     from mstar_core.engine import Engine
 
@@ -75,8 +93,8 @@ def run(args: argparse.Namespace) -> int:
     for one in heard:
         if one.error is not None:
             print(f"Error: {one.error}", file=sys.stderr)
-    if args.output_dir:
-        _write(heard, style, Path(args.output_dir))
+    if targets:
+        _write(heard, style, targets)
     else:
         _print(heard, style)
     return int(any(one.error is not None for one in heard))
@@ -142,7 +160,7 @@ def _check_front(front: Front, config: str) -> None:
 def _line(one: Heard, style: str, named: bool) -> str:
     if style == "json":
         return json.dumps(one.as_dict(), ensure_ascii=False)
-    return f"{one.file}: {one.text}" if named else one.text
+    return f"{shown(one.file)}: {one.text}" if named else one.text
 
 
 def _print(heard: Sequence[Heard], style: str) -> None:
@@ -151,18 +169,42 @@ def _print(heard: Sequence[Heard], style: str) -> None:
             print(_line(one, style, named=len(heard) > 1))
 
 
-def _write(heard: Sequence[Heard], style: str, folder: Path) -> None:
-    suffix = ".json" if style == "json" else ".txt"
+def _targets(files: Sequence[str], style: str, output_dir: str) -> dict[str, Path]:
+    """File → what is written for it; no two alike, in a folder that is there and takes files."""
+    folder, suffix = Path(output_dir), ".json" if style == "json" else ".txt"
+    written: dict[Path, str] = {}
+    for file in files:
+        target = folder / (Path(file).name + suffix)
+        if target in written:
+            raise _unwritable(
+                f"{target} for {written[target]} and for {file}",
+                "files whose names differ",
+                "give each such file a run and a folder of its own",
+            )
+        written[target] = file
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise _cannot_write(error) from error
+    return {file: target for target, file in written.items()}
+
+
+def _write(heard: Sequence[Heard], style: str, targets: Mapping[str, Path]) -> None:
+    try:
         for one in heard:
             if one.error is None:
-                target = folder / (Path(one.file).name + suffix)
-                target.write_text(_line(one, style, named=False) + "\n", encoding="utf-8")
+                text = _line(one, style, named=False) + "\n"
+                targets[one.file].write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise UsageError(
-            where="mstar-core transcribe --output-dir",
-            got=Words(error),
-            want="a folder that can be written to",
-            fix="name another folder",
-        ) from error
+        raise _cannot_write(error) from error
+
+
+def _cannot_write(error: OSError) -> UsageError:
+    return _unwritable(str(error), "a folder that can be written to", "name another folder")
+
+
+def _unwritable(got: str, want: str, fix: str) -> UsageError:
+    where = "mstar-core transcribe --output-dir"
+    return UsageError(where=where, got=Words(got), want=want, fix=fix)

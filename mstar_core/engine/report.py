@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -117,9 +117,16 @@ def _node_lines(node: NodeReport) -> Iterator[str]:
             f"{mib(8 * rows * cells)}"
         )
     if node.resident_refusals:
-        owners = ", ".join(sorted({refusal.owner for refusal in node.resident_refusals}))
         who = "the others are" if node.resident_walks else "none:"
-        yield f"  resident  {who} planned on the host, because of {owners} (reasons: --json)"
+        yield f"  resident  {who} planned on the host, {_because(node.resident_refusals)}"
+
+
+def _because(refusals: Sequence[Refusal]) -> str:
+    """One reason in its own words; of several, who has them."""
+    if len({refusal.got for refusal in refusals}) == 1:
+        return f"because of {refusals[0].owner} ({refusals[0].got})"
+    owners = ", ".join(sorted({refusal.owner for refusal in refusals}))
+    return f"because of {owners} (reasons: --json)"
 
 
 def mib(size: int) -> str:

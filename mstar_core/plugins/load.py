@@ -134,7 +134,8 @@ def guarded(record: PluginRecord, load: Callable[[PluginRecord], ActivePlugin]) 
 @contextmanager
 def quiet_stdout() -> Iterator[None]:
     """What is printed within goes to stderr, from Python or from a library beneath it."""
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     kept = None
     with suppress(OSError):
         kept = os.dup(1)

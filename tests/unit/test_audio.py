@@ -131,6 +131,13 @@ def test_samples_that_are_not_sound_are_refused(samples):
         mono(samples)
 
 
+def test_samples_may_overshoot_full_scale_a_little_and_no_more():
+    assert mono(np.array([0.0, -1.5])).tolist() == [0.0, -1.5]
+    for far in (np.array([0.0, 3e38]), np.array([[0.1, -2.1]]), np.array([32767.0, 12.0])):
+        with pytest.raises(RequestError, match="floating point within -1 and 1"):
+            mono(far)
+
+
 def test_without_the_library_the_error_names_the_extra(folder, monkeypatch):
     (folder / "x.wav").write_bytes(b"something")
     monkeypatch.setitem(sys.modules, "soundfile", None)

@@ -99,7 +99,15 @@ def read_config(folder: Path) -> WhisperConfig:
     at odds with another file.
     """
     config = _Fields.read(folder / "config.json")
-    config.must_be("model_type", "whisper")
+    kind = config.values.get("model_type", "whisper")
+    if kind != "whisper":
+        raise CheckpointError(
+            where=f"{config.file}: model_type",
+            got=Words(f"a checkpoint of another model, {kind!r}"),
+            want="a Whisper checkpoint, 'whisper'",
+            fix="point model.path at one, or name a config of that model "
+            "(mstar-core list-plugins shows them)",
+        )
     config.must_be("activation_function", "gelu")
     config.must_be("scale_embedding", False)
     width = config.whole("d_model")

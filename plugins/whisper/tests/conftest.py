@@ -59,7 +59,7 @@ def speech() -> Path:
 def real_weights() -> Path:
     """The published tiny.en checkpoint."""
     if not (REAL / "model.safetensors").is_file():
-        pytest.skip(f"the published weights are not in {REAL}: run tools/whisper_weights.sh first")
+        pytest.skip(f"the published whisper-tiny.en is not in {REAL}: download it there")
     return REAL
 
 

@@ -95,6 +95,46 @@ def test_texts_can_be_written_into_a_folder(config, sounds, tmp_path, capsys):
     assert (target / "a.wav.txt").read_text().startswith("w")
 
 
+def test_files_that_would_be_written_over_each_other_are_refused_before_any_work(tmp_path, capsys):
+    asked = ["a/x.wav", "b/x.wav", "--output-dir", str(tmp_path / "out")]
+    assert main(["transcribe", "nowhere.yaml", *asked]) == 2
+    err = capsys.readouterr().err
+    assert "x.wav.txt for a/x.wav and for b/x.wav" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_takes_no_files_is_refused_before_any_work(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    asked = ["x.wav", "--output-dir", str(tmp_path / "file" / "out")]
+    assert main(["transcribe", "nowhere.yaml", *asked]) == 2
+    assert "a folder that can be written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_a_file_name_that_is_no_utf_8_is_heard_and_printed_with_backslashes(
+    config, sounds, tmp_path, flag
+):
+    name = bytes(tmp_path) + b"/\xff.wav"
+    shutil.copyfile(sounds["a.wav"], name)
+    command = [sys.executable, "-m", "mstar_core", "transcribe", config, name, name, *flag]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.splitlines()[0]
+    if flag:
+        assert json.loads(first)["file"] == f"{tmp_path}/\udcff.wav"
+    else:
+        assert first.startswith(f"{tmp_path}/\\udcff.wav: w")
+
+
+def test_a_checkpoint_of_another_model_is_named_as_one(sounds, capsys):
+    pytest.importorskip("mstar_qwen35", reason="no other model is installed")
+    asked = ["--set", "model.path=package:mstar_qwen35/tiny"]
+    assert main(["transcribe", "whisper.yaml", sounds["a.wav"], *asked]) == 1
+    err = capsys.readouterr().err
+    assert "a checkpoint of another model, 'qwen3_5'" in err
+    assert "name a config of that model" in err
+
+
 def test_a_language_for_an_english_model_is_an_error_of_each_file(config, sounds, capsys):
     """WH-08."""
     assert main(["transcribe", config, sounds["a.wav"], "--language", "de"]) == 1

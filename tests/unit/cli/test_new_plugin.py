@@ -45,6 +45,32 @@ def test_a_name_that_no_package_can_have_is_refused(tmp_path, monkeypatch, capsy
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("asked", "owner"),
+    [
+        (["core"], "mstar-core"),
+        (["torch", "--kind", "backend"], "mstar-core"),
+        (["tin"], "mstar-tin"),
+        (["tin", "--kind", "backend"], "mstar-tin"),
+        (["brass"], "mstar-tin"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch, capsys, asked, owner):
+    info, package = tmp_path / "mstar_tin-1.dist-info", tmp_path / "mstar_tin"
+    for folder in (info, package):
+        folder.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mstar-tin\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[mstar_core.plugins]\ntin = mstar_tin.plugin\n")
+    (package / "__init__.py").touch()
+    manifest = 'api = 1\ntitle = "t"\n[offers]\nmodels = ["brass"]\n'
+    (package / "mstar_plugin.toml").write_text(manifest)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-plugin", *asked]) == 2
+    assert f"{asked[0]}, which {owner} " in capsys.readouterr().err
+    assert not list(tmp_path.glob("mstar-*"))
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("precious")
     assert main(["new-plugin", "tiny", "--folder", str(tmp_path)]) == 2

@@ -115,7 +115,14 @@ def test_the_report_of_a_node_without_tables_has_none(tmp_path):
     _, report = open_ledger(tmp_path, (*SETS, "engine.resident=off"))
     (node,) = report.nodes
     assert (node.resident_rows, node.resident_cells) == (0, 0)
-    assert any(line.startswith("  resident  none: planned") for line in report.lines())
+    because = "  resident  none: planned on the host, because of config ({})"
+    assert because.format("engine.resident: off") in report.lines()
+
+
+def test_the_report_of_an_engine_without_graphs_says_so(tmp_path):
+    _, report = open_ledger(tmp_path, ("engine.graphs=off",))
+    because = "  resident  none: planned on the host, because of config ({})"
+    assert because.format("no graphs: every step runs eagerly") in report.lines()
 
 
 # A step

@@ -1,0 +1,68 @@
+"""The process's own text: arguments and standard streams in UTF-8, whatever the locale says."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+
+from mstar_core.errors import UsageError, Words
+
+UNWRITABLE = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
+"""What a write to stdout fails with when the place behind it takes nothing more."""
+
+
+def open_streams() -> None:
+    """Make the standard streams UTF-8; what no UTF-8 can say is written with backslashes.
+
+    Raises UsageError where stdout is closed: a result would go nowhere.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        raise UsageError(
+            where="stdout",
+            got=Words("closed"),
+            want="somewhere for the result to go",
+            fix="end the command with >FILE, or with >/dev/null to drop the result",
+        )
+    for stream, errors in (
+        (sys.stdin, "strict"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def drop_stdout() -> None:
+    """Send what is still held for stdout nowhere, so that nothing is said of it at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def text_of(where: str) -> Callable[[str], str]:
+    """The ``type`` of an argument that is text. UsageError, from ``where``, if it is not UTF-8."""
+
+    def decode(word: str) -> str:
+        try:
+            return _rejoined(word, "strict")
+        except UnicodeError as error:
+            raise UsageError(
+                where=where,
+                got=word.encode("utf-8", "surrogateescape"),
+                want="text in UTF-8",
+                fix="convert the text to UTF-8",
+            ) from error
+
+    return decode
+
+
+def shown(path: str) -> str:
+    """A path as it is printed: where the locale left bytes that are UTF-8, their characters."""
+    return _rejoined(path, "surrogateescape")
+
+
+def _rejoined(word: str, errors: str) -> str:
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", errors)
