@@ -16,7 +16,7 @@ from mstar_core.ops.gated_delta.torch_backend import TorchGatedDelta
 
 pytestmark = pytest.mark.shared
 
-WARM = ("nodes.text.resources.state.snapshot_every=16", "nodes.text.resources.state.snapshots=24")
+WARM = ("nodes.text.resources.state.snapshot_every=16", "nodes.text.resources.state.snapshots=64")
 COLD = ("engine.prefix_cache=off",)
 STEPS = 12
 
