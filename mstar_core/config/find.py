@@ -22,6 +22,13 @@ def no_plugin_configs() -> Sequence[Path]:
 def find_file(path_or_name: str, shipped: ShippedConfigs = no_plugin_configs) -> Path:
     """The file a person means: a path, or else the name of a config that a plugin ships."""
     path = Path(path_or_name).expanduser()
+    if not path_or_name.strip():
+        raise ConfigError(
+            where="config",
+            got=path_or_name,
+            want="a YAML file, or the name of a config that an installed plugin ships",
+            fix="name one; mstar-core list-plugins shows the configs that plugins ship",
+        )
     if path.is_file():
         return path
     if path.is_dir():

@@ -107,6 +107,13 @@ def resolve(
     Raises ConfigError (ConfigErrors for several) for what is wrong in it, UsageError for a
     ``--set`` that is not of that form.
     """
+    if isinstance(sets, str):
+        raise UsageError(
+            where="sets",
+            got=sets,
+            want="a list of dotted.key=value texts, also for one",
+            fix=f"write [{sets!r}]",
+        )
     file = find_file(str(path_or_name), shipped)
     root = read_file(file)
     for text in sets:
@@ -128,7 +135,7 @@ def resolve(
 
 def _with_set(root: Located, text: str) -> Located:
     """``root`` with the value of one ``dotted.key=value`` in it."""
-    path, equals, written = text.partition("=")
+    path, equals, written = text.partition("=") if isinstance(text, str) else ("", "", "")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise UsageError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 
-from mstar_core.errors import ConfigError, Refusal
+from mstar_core.errors import ConfigError, Refusal, Words
 from mstar_core.names import suggest
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.plugins.registry import BackendOffer
@@ -88,6 +88,19 @@ class BackendChooser:
         self.choices[node, operation, offer.name] = choice
         self.bound.setdefault(node, {})[f"{operation}.{offer.name}"] = backend
         return backend.bind(request)
+
+    def check_settings(self) -> None:
+        """Once all is bound: raise ConfigError for a setting of what its node never computes."""
+        for node, backends in self.settings.items():
+            used = sorted({operation for at, operation, _ in self.choices if at == node})
+            for operation in backends:
+                if operation not in used:
+                    raise ConfigError(
+                        where=f"nodes.{node}.backends.{operation}",
+                        got=Words("an operation that the node does not use"),
+                        want=f"one of: {', '.join(used)}" if used else "nothing",
+                        fix=suggest(operation, used),
+                    )
 
     def _prefer(
         self, request: BindRequest, fit: list[tuple[BackendOffer, Backend]]

@@ -14,7 +14,7 @@ from mstar_core.engine.capture import CapturedBuckets, claim_block, wanted_bucke
 from mstar_core.engine.device import CpuDevice
 from mstar_core.engine.device_memory import pick_device
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.engine.opening import load_wiring
+from mstar_core.engine.opening import check_graphs, load_wiring
 from mstar_core.engine.report import BucketReport, WarmupReport
 from mstar_core.engine.residence import resident_arrays
 from mstar_core.engine.sizing import claim_staging
@@ -33,6 +33,7 @@ def dry_run(resolved: Resolved, *, offline: bool = False) -> WarmupReport:
     Raises ConfigError, CheckpointError (tensors that do not fit included) or PluginError.
     """
     target = pick_device(resolved.config.device)
+    check_graphs(resolved.config.engine.graphs, target)
     wiring = load_wiring(resolved)
     wired = wire(resolved, wiring, torch.device("meta"), target=target, offline=offline)
     warmup = Warmup(wired=wired, progress=lambda phase, done, total: None)

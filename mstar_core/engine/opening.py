@@ -13,6 +13,7 @@ from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import Wired, wire
+from mstar_core.errors import ConfigError
 from mstar_core.plugins import NameLists, Wiring, discover, load_plugins, select_for
 from mstar_core.plugins.record import shipped_configs
 
@@ -37,8 +38,23 @@ def resolve_config(config: str | Path | Resolved, sets: Sequence[str] = ()) -> R
     return resolve(config, sets, lambda: shipped_configs(discover()))
 
 
+def check_graphs(name: str, target: str) -> None:
+    """Raise ConfigError where ``engine.graphs`` names what ``target`` (a device type) has not."""
+    if name == "cuda" and target != "cuda":
+        raise ConfigError(
+            where="engine.graphs",
+            got=name,
+            want=f"auto, off or recorder on the device {target}",
+            fix="set engine.graphs to auto, or run on a GPU",
+        )
+
+
 def open_graphs(name: str, device: Device, wired: Wired) -> GraphBackend | None:
-    """The graph backend that ``engine.graphs`` names; ``auto``: CUDA graphs on a GPU, else none."""
+    """The graph backend that ``engine.graphs`` names; ``auto``: CUDA graphs on a GPU, else none.
+
+    Raises ConfigError for CUDA graphs on another device.
+    """
+    check_graphs(name, device.torch_device.type)
     if name == "recorder":
         from mstar_core.engine.recorder import Recorder
 
@@ -65,6 +81,7 @@ def open_core(
     if device is None:
         device = open_device(pick_device(resolved.config.device))
     where = device.torch_device
+    check_graphs(resolved.config.engine.graphs, where.type)
     wired = wire(resolved, wiring, where, target=where.type, offline=offline)
     graphs = open_graphs(resolved.config.engine.graphs, device, wired)
     core, report = warm_up(wired, device, graphs, progress or _quiet)

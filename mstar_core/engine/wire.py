@@ -17,6 +17,7 @@ from mstar_core.config.resolve import Resolved
 from mstar_core.dtypes import torch_dtype_named
 from mstar_core.engine.backends import BackendChooser
 from mstar_core.engine.combined import splits_of, taken_walks
+from mstar_core.engine.context import fit_context
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.prefix import PrefixReuse
@@ -49,6 +50,8 @@ class Wired:
     buffers: FixedBuffers
     chooser: BackendChooser
     max_context: int
+    findings: tuple[Refusal, ...] = ()
+    """What was asked for and is not so, and stops nobody."""
     reuse: PrefixReuse | None = None
     reuse_refusals: tuple[Refusal, ...] = ()
     """Why prefixes are not reused."""
@@ -75,9 +78,7 @@ def wire(
     known_nodes(config.nodes, model.nodes())
     dtype, detail = _dtype(config.model.dtype, model, target)
     resolved.derive("model.dtype", str(dtype).removeprefix("torch."), detail)
-    max_context = min(config.engine.max_context or model.max_context, model.max_context)
-    detail = "the shorter of the model's and the configured"
-    resolved.derive("engine.max_context", max_context, detail)
+    max_context, findings = fit_context(resolved, model.max_context)
     wired = Wired(
         resolved=resolved,
         wiring=wiring,
@@ -95,10 +96,12 @@ def wire(
             settings={name: node.backends for name, node in config.nodes.items()},
         ),
         max_context=max_context,
+        findings=findings,
     )
     for edge in model.edges():
         wired.rings[edge.name] = EdgeRing(edge, _env(wired, "edges"))
     _build_nodes(wired, target)
+    wired.chooser.check_settings()
     wired.reuse, wired.reuse_refusals = plan_reuse(wired)
     return wired
 
