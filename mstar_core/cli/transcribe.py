@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
 
 from mstar_core.audio import read_audio
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
+from mstar_core.cli.output_dir import targets_of, write_all
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.streams import shown, text_of
 from mstar_core.errors import ConfigError, MstarError, RequestError, UsageError, Words
@@ -82,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     Example:  mstar-core transcribe speech.yaml speech.wav --format json
     """
     style = _format("json" if args.json else args.format)
-    targets = _targets(args.files, style, args.output_dir) if args.output_dir else {}
+    suffix = ".json" if style == "json" else ".txt"
+    targets = targets_of(args.files, suffix, args.output_dir) if args.output_dir else {}
     resolved, _ = resolve_arguments(args)
     from mstar_core.engine import Engine
 
@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         if one.error is not None:
             print(f"Error: {one.error}", file=sys.stderr)
     if targets:
-        _write(heard, style, targets)
+        done = [one for one in heard if one.error is None]
+        write_all({targets[one.file]: _line(one, style, named=False) for one in done})
     else:
         _print(heard, style)
     return int(any(one.error is not None for one in heard))
@@ -167,44 +168,3 @@ def _print(heard: Sequence[Heard], style: str) -> None:
     for one in heard:
         if one.error is None or style == "json":
             print(_line(one, style, named=len(heard) > 1))
-
-
-def _targets(files: Sequence[str], style: str, output_dir: str) -> dict[str, Path]:
-    """File → what is written for it; no two alike, in a folder that is there and takes files."""
-    folder, suffix = Path(output_dir), ".json" if style == "json" else ".txt"
-    written: dict[Path, str] = {}
-    for file in files:
-        target = folder / (Path(file).name + suffix)
-        if target in written:
-            raise _unwritable(
-                f"{target} for {written[target]} and for {file}",
-                "files whose names differ",
-                "give each such file a run and a folder of its own",
-            )
-        written[target] = file
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise _cannot_write(error) from error
-    return {file: target for target, file in written.items()}
-
-
-def _write(heard: Sequence[Heard], style: str, targets: Mapping[str, Path]) -> None:
-    try:
-        for one in heard:
-            if one.error is None:
-                text = _line(one, style, named=False) + "\n"
-                targets[one.file].write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise _cannot_write(error) from error
-
-
-def _cannot_write(error: OSError) -> UsageError:
-    return _unwritable(str(error), "a folder that can be written to", "name another folder")
-
-
-def _unwritable(got: str, want: str, fix: str) -> UsageError:
-    where = "mstar-core transcribe --output-dir"
-    return UsageError(where=where, got=Words(got), want=want, fix=fix)
