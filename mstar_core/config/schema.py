@@ -123,6 +123,22 @@ class EngineConfig:
         validator=whole(1, unit="tokens"),
         metadata=about("a prompt is not cut into pieces smaller than this many tokens"),
     )
+    admission: Literal["take", "reserve"] = field(
+        default="reserve",
+        validator=one_of("take", "reserve"),
+        metadata=about(
+            "what a request holds before its first step: `take` the memory of its first chunk, "
+            "`reserve` memory for its longest stream, so that nobody ever yields"
+        ),
+    )
+    preempt: Literal["auto", "offload", "recompute"] = field(
+        default="auto",
+        validator=one_of("auto", "offload", "recompute"),
+        metadata=about(
+            "how a request yields its memory: `offload` copies it to the host, `recompute` runs "
+            "its tokens again where that is possible, `auto` does what is cheaper for the model"
+        ),
+    )
     mixed: Literal["off", "on"] = field(
         default="off",
         validator=one_of("off", "on"),
@@ -137,7 +153,7 @@ class EngineConfig:
     )
     max_context: int | None = field(
         default=None,
-        validator=optional(whole(1, unit="tokens")),
+        validator=optional(whole(2, unit="tokens")),
         metadata=about("longest prompt and answer together, in tokens; null is the model's own"),
     )
     kv_memory: Bytes | None = field(
@@ -226,7 +242,7 @@ class NodeConfig:
 
 @frozen(kw_only=True)
 class LimitsConfig:
-    """What one request may ask for."""
+    """What one request may ask for, and how many may wait."""
 
     max_prompt_tokens: int | None = field(
         default=None,
@@ -237,6 +253,26 @@ class LimitsConfig:
         default=None,
         validator=optional(whole(1, unit="tokens")),
         metadata=about("most tokens one request may ask for; null is what the context allows"),
+    )
+    max_waiting: int | None = field(
+        default=None,
+        validator=optional(whole(1, unit="requests")),
+        metadata=about("requests that may wait to be admitted; null is any number"),
+    )
+    max_waiting_tokens: int | None = field(
+        default=None,
+        validator=optional(whole(1, unit="tokens")),
+        metadata=about(
+            "tokens that waiting requests may ask for together, prompts and new ones; null is any "
+            "number"
+        ),
+    )
+    host_offload_bytes: Bytes | None = field(
+        default=None,
+        validator=optional(whole(0, unit="bytes")),
+        metadata=about(
+            "host memory for requests that yield theirs; null is a quarter of what is free"
+        ),
     )
 
 

@@ -21,22 +21,26 @@ import attrs
 from attrs import define, field
 
 from mstar_core.clock import Laps
-from mstar_core.engine.door import Limits, check_request, openings
+from mstar_core.engine.door import Limits, check_queue, check_request
 from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.ends import late, stuck
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
+from mstar_core.engine.launching import Launcher
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.offload import Offloads
+from mstar_core.engine.openings import openings
 from mstar_core.engine.prefix import PrefixReuse
+from mstar_core.engine.pressure import Pressure
 from mstar_core.engine.reading import Reader
-from mstar_core.engine.steady import SteadyBatch
-from mstar_core.engine.tenancy import Openings, Tenancy
+from mstar_core.engine.tenancy import Tenancy
 from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Sequence, Walk
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
-from mstar_core.sched import RequestState, ReserveWhole, Scheduler
+from mstar_core.sched import Deadlines, Line, RequestState, Scheduler
+from mstar_core.sched.admission import by_rank, rank_of
 from mstar_core.sched.request import tracks_of
 from mstar_core.step import Shortage
 from mstar_core.text.stream import FinishReason
@@ -54,7 +58,8 @@ class EngineCore:
     tenancy: Tenancy
     lifecycle: Lifecycle
     scheduler: Scheduler
-    line: ReserveWhole
+    line: Line
+    pressure: Pressure
     in_flight: int
     limits: Limits
     reuse: PrefixReuse | None = None
@@ -65,19 +70,26 @@ class EngineCore:
     _live: dict[str, RequestState] = field(factory=dict, init=False)
     _running: list[RequestState] = field(factory=list, init=False)
     _flight: deque[Entry] = field(factory=deque, init=False)
-    _openings: dict[str, Openings] = field(factory=dict, init=False)
     _reader: Reader = field(init=False)
     _arrived: int = field(default=0, init=False)
-    _steady: SteadyBatch | None = field(default=None, init=False)
-    _offloads: Offloads = field(init=False)
+    _launcher: Launcher = field(init=False)
+    _deadlines: Deadlines = field(factory=Deadlines, init=False)
+    _turn: int = field(default=0, init=False)
     _laps: Laps | None = field(default=None, init=False)
     _may_admit: bool = field(default=False, init=False)
     """Something has changed since admission last found no room."""
 
     def __attrs_post_init__(self) -> None:
         rings = self.tenancy.rings
-        self._offloads = Offloads(nodes=self.nodes, rings=rings, lifecycle=self.lifecycle)
         self._reader = Reader(rings=rings, events=self.events, finish=self._finish, fail=self._fail)
+        self._launcher = Launcher(
+            scheduler=self.scheduler,
+            lifecycle=self.lifecycle,
+            pressure=self.pressure,
+            running=self._running,
+            flight=self._flight,
+            fail=self._fail,
+        )
 
     # -- what callers ask ------------------------------------------------------------------
 
@@ -92,12 +104,18 @@ class EngineCore:
             )
         tracks = tracks_of(self.graph)
         check_request(request, self.walks, tracks, self.limits)
-        opening = openings(request, self.nodes, tracks)
-        self.tenancy.check(opening)
-        state = RequestState(request=request, number=self._arrived, tracks=tracks)
+        state = RequestState(
+            request=request,
+            number=self._arrived,
+            tracks=tracks,
+            rank=rank_of(self._turn, request.priority, self._arrived),
+            openings=openings(request, self.nodes, tracks, self.pressure.chunk),
+        )
+        self.tenancy.check(state.openings)
+        check_queue(state, len(self.line), self.line.num_tokens, self.limits)
         self._arrived += 1
         self._live[request.id] = state
-        self._openings[request.id] = opening
+        self._deadlines.add(state)
         self.line.join(state)
         self._may_admit = True
 
@@ -124,7 +142,7 @@ class EngineCore:
         """
         refusal, state = self._offloads.refusal(), self._live.get(request_id)
         if refusal is None and state is not None and state in self._running:
-            self._settle()
+            self._launcher.settle()
             self._running.remove(state)
             self._offloads.leave(state)
         return refusal
@@ -150,6 +168,8 @@ class EngineCore:
             **self.lifecycle.snapshot(),
             "dropped_rows": self.dropped_rows,
             "waiting": len(self.line),
+            "waiting_tokens": self.line.num_tokens,
+            "recomputed": self.pressure.num_recomputed,
             "running": len(self._running),
             "in_flight": len(self._flight),
             "held": self.held(),
@@ -176,6 +196,15 @@ class EngineCore:
     def check_conserved(self) -> None:
         """With no request live, everything must be free or cooling. Raises RuntimeError if not."""
         self.tenancy.check_conserved()
+
+    def position(self, request_id: str) -> int | None:
+        """How many are before a request in line; None for one that does not wait there."""
+        state = self._live.get(request_id)
+        return self.line.position(state) if state is not None and state.handle < 0 else None
+
+    @property
+    def _offloads(self) -> Offloads:
+        return self.pressure.offloads
 
     @property
     def dropped_rows(self) -> int:
@@ -213,10 +242,17 @@ class EngineCore:
         """One turn. False when there was nothing to do."""
         if self._laps is not None:
             self._laps.begin()
+        self._turn += 1
+        for state in self._deadlines.over():
+            if not state.over:
+                self._fail(state, late(state))
+        self._may_admit |= self.pressure.move()
+        lets_in = self.pressure.lets_in(self._running)
         if not self._offloads.is_empty:
-            self._move()
-        self._admit()
-        launched = self._launch()
+            self._move(lets_in)
+        if lets_in:
+            self._admit()
+        launched = self._launcher.launch()
         if self._laps is not None:
             self._laps.lap("queue")
         if launched:
@@ -225,27 +261,28 @@ class EngineCore:
         elif self._flight:
             self._retire()
         elif len(self._live) > self._offloads.num_resting:
-            self._no_progress()
+            if not (self.pressure.is_moving or self._may_admit):
+                self._no_progress()
         else:
             if self.conservation and not self._live:
                 self.check_conserved()
             return False
         return True
 
-    def _move(self) -> None:
+    def _move(self, lets_in: bool) -> None:
         """Copy out who has left, and copy in who is called back and fits."""
-        for entry, back in self._offloads.move():
+        for entry, back in self._offloads.move(lets_in):
             self._flight.append(entry)
             if back is not None:
-                self._settle()
-                insort(self._running, back, key=lambda state: state.number)
+                self._launcher.settle()
+                insort(self._running, back, key=by_rank)
         self._may_admit = True
 
     def _no_progress(self) -> None:
-        """Nothing can be launched, nothing is in flight, and yet somebody waits: a bug. Say so."""
-        for state in list(self._live.values()):
-            log.error("request %s cannot make progress: %s", state.id, state)
-            self._fail(state, RuntimeError("the scheduler made no progress"))
+        """Nothing can be launched or is in flight, and nobody may yield: the youngest fails."""
+        state = max(self._live.values(), key=by_rank)
+        log.error("request %s makes way, since no step can be launched: %s", state.id, state)
+        self._fail(state, stuck(state))
 
     def drain(self) -> Iterator[EngineEvent]:
         """Events so far, oldest first."""
@@ -256,65 +293,16 @@ class EngineCore:
         if not self._may_admit:
             return
         self._may_admit = False
-        for state in self.line.admit(len(self._running), self._short_to_open):
-            state.handle = self.tenancy.open(self._openings[state.id])
+        away = self._offloads.called
+        for state in self.line.admit(len(self._running), self._short_to_open, away):
+            state.handle = self.tenancy.open(state.openings)
             if self.reuse is not None:
                 self.reuse.admit(state)
-            self._running.append(state)
-            self._settle()
+            insort(self._running, state, key=by_rank)
+            self._launcher.settle()
 
     def _short_to_open(self, state: RequestState) -> Shortage | None:
-        return self.tenancy.short(self._openings[state.id])
-
-    def _launch(self) -> bool:
-        """Whether a step was launched, or its requests failed."""
-        if self._steady is not None and self._launch_steady(self._steady):
-            return True
-        choice = self.scheduler.next(self._running)
-        if choice is None:
-            return False
-        step, rows = choice
-        try:
-            entry = self.lifecycle.launch(step, rows)
-        except DeviceFault:
-            raise
-        except Exception as error:  # nothing was launched: its requests fail, the others go on
-            log.exception("a step of walk %s could not be prepared", step.walk)
-            for row in rows:
-                self._fail(row.state, error)
-            return True
-        if isinstance(entry, Shortage):
-            log.debug("step refused: %s", entry)
-            return False
-        self.scheduler.launched(rows, entry.number)
-        for row in rows:
-            row.state.failing |= entry.error is not None
-        self._flight.append(entry)
-        if self.scheduler.sole:
-            self._steady = self.lifecycle.steady_batch(entry)
-        return True
-
-    def _launch_steady(self, batch: SteadyBatch) -> bool:
-        """The same step once more, if no row has reached its limit and there is room."""
-        entry = self.lifecycle.launch_steady(batch) if batch.left > 0 else None
-        if not isinstance(entry, Entry):
-            self._settle()
-            return False
-        batch.left -= 1
-        batch.launched += 1
-        batch.last_number = entry.number
-        self._flight.append(entry)
-        if entry.error is not None:
-            self._settle()
-            for row in batch.rows:
-                row.state.failing = True
-        return True
-
-    def _settle(self) -> None:
-        """The batch is no longer steady: tell the scheduler what was launched of it."""
-        batch, self._steady = self._steady, None
-        if batch is not None and batch.launched:
-            self.scheduler.launched_again(batch.rows, batch.launched, batch.last_number)
+        return self.tenancy.short(state.openings)
 
     def _retire(self) -> None:
         entry = self._flight.popleft()
@@ -349,11 +337,10 @@ class EngineCore:
     def _finish(
         self, state: RequestState, reason: FinishReason, error: Mapping[str, str] | None = None
     ) -> None:
-        self._settle()
+        self._launcher.settle()
         self._may_admit = True
         state.over = True
         del self._live[state.id]
-        del self._openings[state.id]
         if self.reuse is not None:
             self.reuse.forget(state)
         prompts = [w for w in self.walks.values() if w.feed == "prompt" and w.samples]
@@ -361,8 +348,9 @@ class EngineCore:
             FinishEvent(
                 request=state.id,
                 reason=reason,
-                prompt_items=sum(state.items(w) for w in prompts),
+                prompt_items=sum(len(state.request.arrays[w.inputs[0].name]) for w in prompts),
                 generated=len(state.tokens),
+                preemptions=state.preemptions,
                 cached_tokens=state.cached,
                 error=error,
             )
@@ -370,6 +358,6 @@ class EngineCore:
         if state.handle < 0:
             self.line.leave(state)
             return
-        if not self._offloads.forget(state):
+        if not (self._offloads.forget(state) or self.pressure.forget(state)):
             self._running.remove(state)
         self.tenancy.close(state.handle, state.last_entry)

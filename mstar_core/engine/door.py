@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import frozen
 
-from mstar_core.engine.node import CARRY, NodeRuntime
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Walk
-from mstar_core.resources.base import Opening
-from mstar_core.sched.request import Track
+from mstar_core.sched.request import RequestState, Track
 
 
 @frozen(kw_only=True)
@@ -25,6 +23,10 @@ class Limits:
     """``limits.max_prompt_tokens``."""
     new: int | None = None
     """``limits.max_new_tokens``."""
+    waiting: int | None = None
+    """``limits.max_waiting``, requests."""
+    waiting_tokens: int | None = None
+    """``limits.max_waiting_tokens``."""
 
 
 def check_request(
@@ -39,6 +41,7 @@ def check_request(
             want="an integer of at least 1 (tokens)",
             fix="ask for at least one token",
         )
+    _check_times(request)
     prompt = 0
     for walk in (walks[part.walk] for track in tracks for part in track.parts):
         if walk.feed != "prompt":
@@ -60,6 +63,45 @@ def check_request(
     _check_limits(prompt, limit, limits)
 
 
+def check_queue(state: RequestState, waiting: int, tokens: int, limits: Limits) -> None:
+    """Raise RequestError for a request that would make the line too long."""
+    if limits.waiting is not None and waiting >= limits.waiting:
+        raise RequestError(
+            where="the line",
+            got=Words(f"{waiting} requests that wait"),
+            want=f"fewer than {limits.waiting} (limits.max_waiting of this deployment)",
+            fix="send the request again later",
+        )
+    most, own = limits.waiting_tokens, state.num_tokens
+    if most is not None and waiting and tokens + own > most:
+        raise RequestError(
+            where="the line",
+            got=Words(f"{own} tokens behind {tokens} that wait"),
+            want=f"at most {most} together (limits.max_waiting_tokens of this deployment)",
+            fix="send the request again later",
+        )
+
+
+def _check_times(request: Request) -> None:
+    if type(request.priority) is not int:
+        raise RequestError(
+            where="priority",
+            got=request.priority,
+            want="an integer, higher is served earlier",
+            fix="leave it out, or write for example 1",
+        )
+    deadline = request.deadline_s
+    if deadline is not None and (
+        type(deadline) not in (int, float) or not 0 < deadline < float("inf")
+    ):
+        raise RequestError(
+            where="deadline_s",
+            got=deadline,
+            want="a positive number of seconds",
+            fix="leave it out, or write for example 30",
+        )
+
+
 def _check_limits(prompt: int, new: int, limits: Limits) -> None:
     for name, given, most in (("prompt", prompt, limits.prompt), ("new", new, limits.new)):
         if most is not None and given > most:
@@ -70,11 +112,12 @@ def _check_limits(prompt: int, new: int, limits: Limits) -> None:
                 fix="shorten the prompt" if name == "prompt" else f"ask for at most {most} tokens",
             )
     if prompt + new > limits.context:
+        room, cut = limits.context - prompt, f"shorten the prompt to {limits.context - 1} tokens"
         raise RequestError(
             where="prompt + max_new_tokens",
             got=Words(f"{prompt} prompt tokens and {new} new ones"),
             want=f"at most {limits.context} tokens together (the context)",
-            fix=f"shorten the prompt, or ask for at most {max(0, limits.context - prompt)} tokens",
+            fix=f"shorten the prompt, or ask for at most {room} tokens" if room > 0 else cut,
         )
 
 
@@ -119,46 +162,3 @@ def _check_input(request: Request, given: Input) -> int:
                 fix="encode the prompt with this model's tokenizer",
             )
     return len(array)
-
-
-def openings(
-    request: Request, nodes: Mapping[str, NodeRuntime], tracks: tuple[Track, ...]
-) -> dict[str, Opening]:
-    """Per node: the most tokens that the request can add to each resource over its life."""
-    tokens: dict[str, dict[str, int]] = {name: {} for name in nodes}
-    walks = {w.name: (node, w) for node in nodes.values() for w in node.walks.values()}
-    items = _items_by_walk(request, walks, tracks)
-    for name, count in items.items():
-        node, walk = walks[name]
-        spans = node.submodule.declare_step(walk.name, np.asarray([count], np.int64))
-        keys = (
-            {k: int(s[0]) for k, s in spans.items()}
-            if spans is not None
-            else {k: count for k in node.resources if k != CARRY}
-        )
-        for key, span in keys.items():
-            tokens[node.name][key] = tokens[node.name].get(key, 0) + span
-    ids = request.arrays.get("ids")
-    settings = {"sampler": request.sampling, **request.settings}
-    return {n: Opening(tokens=t, settings=settings, prompt_ids=ids) for n, t in tokens.items()}
-
-
-def _items_by_walk(
-    request: Request, walks: Mapping[str, tuple[NodeRuntime, Walk]], tracks: tuple[Track, ...]
-) -> dict[str, int]:
-    items: dict[str, int] = {}
-    made: dict[str, int] = {}
-    for track in tracks:
-        for part in track.parts:
-            walk = walks[part.walk][1]
-            if walk.feed == "prompt":
-                count = len(request.arrays[walk.inputs[0].name])
-            elif walk.feed == "edge":
-                count = made.get(walk.edge or "", 0)
-            else:
-                count = request.max_new_tokens - 1
-            items[walk.name] = count
-            for output in walk.outputs:
-                if output.edge is not None:
-                    made[output.edge] = made.get(output.edge, 0) + count
-    return items

@@ -34,6 +34,8 @@ class FinishEvent:
     """Tokens that were kept."""
     cached_tokens: int = 0
     """Tokens of the prompt that were taken over from other requests, not computed."""
+    preemptions: int = 0
+    """How often the request yielded its memory to others."""
     error: Mapping[str, str] | None = None
     """Where / got / want / fix, for ``error``."""
 

@@ -18,8 +18,12 @@ def pool_budget(configured: int | None, device: torch.device) -> tuple[int, str]
         return configured, "engine.kv_memory"
     if device.type == "cuda":
         return free_device_bytes(device) * 9 // 10, "nine tenths of what is free on the GPU"
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return pages // 4, "a quarter of free memory"
+    return free_host_bytes() // 4, "a quarter of free memory"
+
+
+def free_host_bytes() -> int:
+    """Bytes of host memory that are free."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def share(demands: Mapping[str, int], budget: int) -> dict[str, int | None]:

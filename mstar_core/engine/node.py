@@ -248,8 +248,7 @@ def prompt_items(given: Input, rows: Sequence[Row], num_items: int) -> np.ndarra
     at = 0
     for row in rows:
         if not row.carry:
-            packed[at : at + row.span] = row.state.request.arrays[given.name][
-                row.start : row.start + row.span
-            ]
+            end = row.start + row.span
+            packed[at : at + row.span] = row.state.arrays[given.name][row.start : end]
         at += row.span
     return packed

@@ -7,13 +7,14 @@
        └───────────────────────── [copy in] ◄── all of it fits ◄──── reload ──┘
 
 Each copy is an entry of the queue. What an offload gives up is fenced by the entry that reads it;
-a reload takes the request's part of every resource, its promise of pages to its end included, or
-nothing. Its row of the device tables is given up at the offload and written whole afterwards.
+a reload takes the request's part of every resource, with the pages that it was promised or that its
+next token needs, or nothing. Who fits may come back before an older one that does not, within a
+bound. A request's row of the device tables is given up at the offload and written whole afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,6 +27,7 @@ from mstar_core.engine.node import NodeRuntime
 from mstar_core.errors import Refusal
 from mstar_core.resources.evictable import Evictable
 from mstar_core.sched import RequestState
+from mstar_core.sched.admission import PASSES, by_rank, passed
 
 
 @define(eq=False, kw_only=True)
@@ -48,6 +50,8 @@ class Offloads:
     rings: Mapping[str, EdgeRing]
     lifecycle: Lifecycle
     counts: OffloadCounts = field(factory=OffloadCounts, init=False)
+    num_bytes_away: int = field(default=0, init=False)
+    """Bytes that are held on the host."""
     _leaving: list[RequestState] = field(factory=list, init=False)
     _away: dict[str, tuple[RequestState, list[Tensor]]] = field(factory=dict, init=False)
     _called: list[RequestState] = field(factory=list, init=False)
@@ -83,7 +87,21 @@ class Offloads:
         if state in self._leaving:
             self._leaving.remove(state)
             return True
-        return self._away.pop(state.id, None) is not None
+        return self._drop(state) is not None
+
+    @property
+    def num_leaving(self) -> int:
+        """Requests that are still to be copied out."""
+        return len(self._leaving)
+
+    @property
+    def called(self) -> list[RequestState]:
+        """Who is to come back, by rank."""
+        return sorted(self._called, key=by_rank)
+
+    def num_bytes_of(self, handle: int) -> int:
+        """Bytes that would be copied of a request."""
+        return _num_bytes([piece for part in self._parts() for piece in part.pieces(handle)])
 
     @property
     def num_resting(self) -> int:
@@ -95,15 +113,17 @@ class Offloads:
         """Nobody is here."""
         return not self._leaving and not self._away
 
-    def move(self) -> Iterator[tuple[Entry, RequestState | None]]:
+    def move(self, lets_in: bool = True) -> Iterator[tuple[Entry, RequestState | None]]:
         """Copies that can be made now; with those that come back, who does."""
         for state in [s for s in self._leaving if not any(t.unread for t in s.tracks)]:
             self._leaving.remove(state)
             yield self.lifecycle.copies(partial(self._out, state)), None
-        for state in list(self._called):
-            if state.id in self._away:
-                if not self._fits(state.handle):
-                    break
+        before: list[RequestState] = []
+        for state in self.called if lets_in else ():
+            if state.id not in self._away or not self._fits(state.handle):
+                before.append(state)
+            elif all(other.passed < PASSES for other in before):
+                passed(before)
                 self._called.remove(state)
                 yield self.lifecycle.copies(partial(self._in, state)), state
 
@@ -113,7 +133,8 @@ class Offloads:
             for piece in part.pieces(handle):
                 kept.append(device.pinned(piece.shape, piece.dtype))
                 device.copy_out(piece, kept[-1])
-                self.counts.num_bytes += piece.numel() * piece.element_size()
+        self.num_bytes_away += _num_bytes(kept)
+        self.counts.num_bytes += _num_bytes(kept)
         for part in self._parts():
             part.offload(handle, number)
         for node in self.nodes.values():
@@ -125,7 +146,8 @@ class Offloads:
         self.counts.offloads += 1
 
     def _in(self, state: RequestState, number: int) -> None:
-        _, kept = self._away.pop(state.id)
+        kept = self._drop(state) or []
+        state.passed = 0
         for part in self._parts():
             part.reload(state.handle)
         pieces = [piece for part in self._parts() for piece in part.pieces(state.handle)]
@@ -133,6 +155,12 @@ class Offloads:
             self.lifecycle.device.copy_in(host, piece)
         state.last_entry = number
         self.counts.reloads += 1
+
+    def _drop(self, state: RequestState) -> list[Tensor] | None:
+        """Forget what is held of a request on the host."""
+        _, kept = self._away.pop(state.id, (state, None))
+        self.num_bytes_away -= _num_bytes(kept or [])
+        return kept
 
     def _fits(self, handle: int) -> bool:
         return all(part.can_reload(handle) is None for part in self._parts())
@@ -143,3 +171,7 @@ class Offloads:
                 if isinstance(resource, Evictable):
                     yield resource
         yield from self.rings.values()
+
+
+def _num_bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

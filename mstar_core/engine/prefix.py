@@ -102,7 +102,7 @@ class PrefixReuse:
         if root is None:
             return
         prefix = Prefix(self.root + root, self.grain)
-        prefix.extend([_typed(state.request.arrays[i.name], i.dtype) for i in self.walk.inputs])
+        prefix.extend([_typed(state.arrays[i.name], i.dtype) for i in self.walk.inputs])
         stream = Stream(prefix=prefix, given=len(state.tokens))
         stream.loops = {name: [] for name in self._looped}
         self._streams[state.id] = stream
@@ -118,7 +118,9 @@ class PrefixReuse:
                 resource.adopt(state.handle, prefix, boundary)
         self.counts.hits += 1
         self.counts.cached_tokens += boundary
-        state.tracks[0].done = state.cached = stream.length = boundary
+        state.tracks[0].done = stream.length = boundary
+        if not state.preemptions:
+            state.cached = boundary
 
     def read(self, row: Row, i: int, outcome: Outcome) -> None:
         """Row ``i`` of a step that has been read, before anything ends because of it."""

@@ -29,8 +29,10 @@ from mstar_core.engine.device import Device
 from mstar_core.engine.door import Limits
 from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.lifecycle import Lifecycle
-from mstar_core.engine.memory import bytes_by_owner
+from mstar_core.engine.memory import bytes_by_owner, free_host_bytes
 from mstar_core.engine.node import NodeRuntime
+from mstar_core.engine.offload import Offloads
+from mstar_core.engine.pressure import Pressure
 from mstar_core.engine.report import BucketReport, NodeReport, WarmupReport
 from mstar_core.engine.residence import give_tables, walk_refusal
 from mstar_core.engine.row_check import RowCheck
@@ -44,7 +46,7 @@ from mstar_core.plugins import (
     collect_capture_refusals,
     collect_resident_walks,
 )
-from mstar_core.sched import ReserveWhole, Scheduler
+from mstar_core.sched import Line, Scheduler
 from mstar_core.step import Bucket
 
 log = logging.getLogger(__name__)
@@ -259,20 +261,53 @@ def _core(
         edge_room=lambda edge, handle: rings[edge].room(handle),
         cuts={} if wired.reuse is None else wired.reuse.cuts,
     )
+    line = Line(config.max_rows)
+    tenancy = Tenancy(nodes=wired.nodes, rings=rings, table=wired.table, fences=wired.fences)
     return EngineCore(
         nodes=wired.nodes,
         walks=wired.walks,
         graph=wired.model.graph(),
-        tenancy=Tenancy(nodes=wired.nodes, rings=rings, table=wired.table, fences=wired.fences),
+        tenancy=tenancy,
         lifecycle=lifecycle,
         scheduler=scheduler,
-        line=ReserveWhole(config.max_rows),
+        line=line,
+        pressure=_pressure(wired, lifecycle, scheduler, tenancy, line),
         in_flight=config.in_flight,
         reuse=wired.reuse,
-        limits=Limits(
-            context=wired.max_context,
-            prompt=wired.resolved.config.limits.max_prompt_tokens,
-            new=wired.resolved.config.limits.max_new_tokens,
-        ),
+        limits=_limits(wired),
         conservation=wired.resolved.config.debug.conservation,
+    )
+
+
+def _limits(wired: Wired) -> Limits:
+    limits = wired.resolved.config.limits
+    return Limits(
+        context=wired.max_context,
+        prompt=limits.max_prompt_tokens,
+        new=limits.max_new_tokens,
+        waiting=limits.max_waiting,
+        waiting_tokens=limits.max_waiting_tokens,
+    )
+
+
+def _pressure(
+    wired: Wired, lifecycle: Lifecycle, scheduler: Scheduler, tenancy: Tenancy, line: Line
+) -> Pressure:
+    """What a shortage is answered with, and its bounds."""
+    config, host_bytes = wired.resolved.config, wired.resolved.config.limits.host_offload_bytes
+    if host_bytes is None:
+        host_bytes = free_host_bytes() // 4
+        wired.resolved.derive("limits.host_offload_bytes", host_bytes, "a quarter of what is free")
+    return Pressure(
+        nodes=wired.nodes,
+        lifecycle=lifecycle,
+        scheduler=scheduler,
+        tenancy=tenancy,
+        offloads=Offloads(nodes=wired.nodes, rings=wired.rings, lifecycle=lifecycle),
+        line=line,
+        run_again=wired.model.run_again,
+        preempt=config.engine.preempt,
+        host_bytes=host_bytes,
+        parameters=sum(p.numel() for n in wired.nodes.values() for p in n.submodule.parameters()),
+        chunk=config.engine.token_budget if config.engine.admission == "take" else None,
     )

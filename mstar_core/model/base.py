@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Sequence as Listed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -117,6 +118,16 @@ class Model(ABC):
     @abstractmethod
     def weight_map(self, node: str) -> WeightMap:
         """Where each parameter of the node's submodule comes from in the checkpoint."""
+
+    def run_again(
+        self, arrays: Mapping[str, np.ndarray], tokens: Listed[int]
+    ) -> Mapping[str, np.ndarray] | None:
+        """The prompt ``arrays`` with the ``tokens`` that followed it as part of the prompt.
+
+        Running it must leave a request where it was. None: that takes more than tokens, so under
+        memory pressure such a request is only ever copied out.
+        """
+        return None
 
     @abstractmethod
     def front(self) -> Front:

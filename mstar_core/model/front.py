@@ -29,6 +29,10 @@ class Request:
     ignore_stop_ids: bool = False
     gated: bool = False
     """The next step of this request waits until its last one has been read (a grammar)."""
+    priority: int = 0
+    """Higher is served earlier, and yields memory later; waiting counts for more with time."""
+    deadline_s: float | None = None
+    """Seconds from its arrival after which it ends with what it has, by reason ``error``."""
     sampling: SamplingSettings = field(factory=SamplingSettings)
     settings: Mapping[str, Any] = field(factory=dict)
     """Further settings by resource kind, as that resource documents them."""

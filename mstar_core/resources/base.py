@@ -88,6 +88,11 @@ class Opening:
     """The request's settings by resource kind, for example ``sampler`` → ``SamplingSettings``."""
     prompt_ids: Any = None
     """int64 ``[prompt]`` on the host, or None where the prompt is not tokens."""
+    first: Mapping[str, int] | None = None
+    """Per resource key, the tokens whose memory is taken at admission: what is held for life and
+    the first steps of its prompts. None: memory for all ``tokens`` is promised instead."""
+    generated: int = 0
+    """Tokens that the request was given before: it is admitted anew, behind prompt and tokens."""
 
 
 class Resource(ABC):
@@ -195,6 +200,14 @@ class Resource(ABC):
 
     def start_at(self, handle: int, length: int) -> None:
         """At admission, behind ``open``: the request begins with ``length`` tokens of others."""
+
+    def rebuilds(self, opening: Opening) -> bool:
+        """Whether running prompt and tokens again leaves here what the request had before.
+
+        Then a request may be given up under memory pressure and admitted anew. By default only
+        what is held nowhere can be.
+        """
+        return not self.held()
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         """For conservation checks: unit → (free or cooling, total)."""

@@ -3,8 +3,8 @@
 A request's life::
 
     waiting ──admit──> running ──launch, retire, launch …──> over
-                          │
-                          └── tracks: one per branch of the graph that runs at once
+       ▲                  │  └── tracks: one per branch of the graph that runs at once
+       └──run again── yields to an older one ──copy──> away ──> running
 
 Counts come in pairs: what was *launched* (the host's record of steps under way) and what was
 *accepted* (read, and kept). Only launched counts decide what may be launched next, so a schedule
@@ -13,6 +13,10 @@ never waits for a value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 from attrs import define, field
 
 from mstar_core.model.front import Request
@@ -56,6 +60,11 @@ class Track:
         self.at += 1
         self.done = 0
 
+    def restart(self) -> None:
+        """Back to the first part; what was accepted stays, and what was not read is forgotten."""
+        self.at = self.done = self.unread = 0
+        self.sampled = self.accepted
+
 
 @define(eq=False, kw_only=True)
 class RequestState:
@@ -65,6 +74,16 @@ class RequestState:
     number: int
     """Order of arrival."""
     tracks: tuple[Track, ...]
+    rank: tuple[int, int] = field()
+    """The lower, the earlier it is served and the later it yields (``sched/admission.py``)."""
+    arrays: Mapping[str, np.ndarray] = field()
+    """Its prompt: the request's own, or that and the tokens given, where it is run again."""
+    openings: dict[str, Any] = field(factory=dict)
+    """Per node: itself in the numbers that the node's resources need."""
+    passed: int = 0
+    """How often others went before it while it waited and did not fit."""
+    preemptions: int = 0
+    """How often it yielded its memory."""
     handle: int = -1
     """Row of the request table while admitted."""
     last_entry: int = -1
@@ -79,6 +98,19 @@ class RequestState:
     """Why its first track ended: a consumer ends after its producer, for the producer's reason."""
     over: bool = False
 
+    @rank.default
+    def _in_order(self) -> tuple[int, int]:
+        return 0, self.number
+
+    @arrays.default
+    def _own(self) -> Mapping[str, np.ndarray]:
+        return self.request.arrays
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and new tokens: what it counts for in line."""
+        return max(map(len, self.request.arrays.values())) + self.request.max_new_tokens
+
     @property
     def id(self) -> str:
         """The caller's name of the request."""
@@ -86,7 +118,7 @@ class RequestState:
 
     def items(self, walk: Walk) -> int:
         """Items of a walk that is fed from the prompt."""
-        return len(self.request.arrays[walk.inputs[0].name])
+        return len(self.arrays[walk.inputs[0].name])
 
 
 def tracks_of(graph: Sequence) -> tuple[Track, ...]:

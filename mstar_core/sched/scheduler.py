@@ -2,12 +2,12 @@
 
 A schedule is a function of arrivals and retirements, never of a clock or of a value that has not
 been read. Among the walks that have rows ready, the one that ran least recently goes next, so
-neither prompts nor decodes can starve the other; within a walk, rows go in order of arrival.
+neither prompts nor decodes can starve the other; within a walk, rows go by rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from attrs import define, field, frozen
@@ -56,15 +56,20 @@ class Scheduler:
     def __attrs_post_init__(self) -> None:
         self._last_run = dict.fromkeys(self.walks, -1)
 
-    def next(self, running: Sequence[RequestState]) -> tuple[Step, list[Row]] | None:
-        """The next step and its rows, or None when nothing can be launched."""
+    def next(
+        self, running: Sequence[RequestState], held: Collection[str] = ()
+    ) -> tuple[Step, list[Row]] | None:
+        """The next step and its rows, or None when nothing can be launched.
+
+        ``running`` goes by rank; walks of ``held`` are left out.
+        """
         ready: dict[str, list[Row]] = {}
         for state in running:
             if state.failing:
                 continue
             for track in state.tracks:
                 row = self._ready(state, track)
-                if row is not None and track.walk is not None:
+                if row is not None and track.walk is not None and track.walk not in held:
                     ready.setdefault(track.walk, []).append(row)
         if not ready:
             return None
@@ -79,7 +84,7 @@ class Scheduler:
         self._turn += 1
         for each in (name, *self.walks[name].combines):
             self._last_run[each] = self._turn
-        return self._step(self.walks[name], rows), rows
+        return self.step(name, rows), rows
 
     def launched_again(self, rows: Sequence[Row], steps: int, number: int) -> None:
         """The same loop rows were launched ``steps`` more times, the last as entry ``number``."""
@@ -165,8 +170,9 @@ class Scheduler:
     def _total(self, row: Row, walk: Walk) -> int:
         return row.state.items(walk) if walk.feed == "prompt" else row.start + row.span
 
-    def _step(self, walk: Walk, rows: list[Row]) -> Step:
-        num = len(rows)
+    def step(self, name: str, rows: Sequence[Row]) -> Step:
+        """The declaration of these rows."""
+        walk, num = self.walks[name], len(rows)
         return Step(
             node=walk.node,
             walk=walk.name,

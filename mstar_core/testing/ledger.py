@@ -205,5 +205,11 @@ class LedgerModel(Model):
     def weight_map(self, node: str) -> WeightMap:
         return WeightMap()
 
+    def run_again(
+        self, arrays: Mapping[str, np.ndarray], tokens: Sequence[int]
+    ) -> Mapping[str, np.ndarray]:
+        ids = np.concatenate([arrays["ids"], np.asarray(tokens, np.int64)])
+        return {"ids": ids, "salt": np.full(len(ids), arrays["salt"][0])}
+
     def front(self) -> Front:
         return LedgerFront()

@@ -155,6 +155,9 @@ class CarryResource(Resource):
     def reload(self, handle: int) -> None:
         self.row[handle] = self.ids.take(1)[0]
 
+    def rebuilds(self, opening: Opening) -> bool:
+        return True
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         return {"carry rows": (self.ids.num_free + self.ids.num_cooling, self.ids.num_ids)}
 

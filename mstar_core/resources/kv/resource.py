@@ -6,8 +6,10 @@
     tokens               0-63 64-127 128-191    length 150: the next goes to page 9, place 22
     page 0               the sink: padding writes there, and nobody reads it
 
-``open`` promises the pages of the request's longest stream without taking them; ``take`` takes a
-page when a stream crosses into it; ``close`` gives all back behind the fence.
+``open`` takes the pages of the first steps, or promises those of the request's longest stream
+without taking them; ``take`` takes a page when a stream crosses into it; ``close`` gives all back
+behind the fence. Where pages are not promised, a request is let in only if one more page is left
+for each that grows already: so it is not the next to yield.
 """
 
 from __future__ import annotations
@@ -107,11 +109,13 @@ class KVResource(Resource):
             )
 
     def can_open(self, opening: Opening) -> Shortage | None:
-        need = self.table.pages_for(opening.tokens.get(self.key, 0))
-        return self._shortage(need, self.table.pool.num_free - self.table.num_owed, 0)
+        life, first = self._asked(opening)
+        if first is None:
+            return self._shortage(life, self.table.pool.num_free - self.table.num_owed, 0)
+        return self._shortage(first, self._free_to_grow(), 0)
 
     def open(self, handle: int, opening: Opening) -> None:
-        self.table.num_promised[handle] = self.table.pages_for(opening.tokens.get(self.key, 0))
+        self.table.admit(handle, *self._asked(opening))
 
     def room(self, step: ResourceStep) -> Shortage | None:
         missing_B = self.table.missing(step.handles_B, step.spans_B)
@@ -187,8 +191,10 @@ class KVResource(Resource):
         self.table.leave(handle, fence)
 
     def can_reload(self, handle: int) -> Shortage | None:
-        need = int(self.table.num_away[handle])
-        return self._shortage(need, self.table.pool.num_free - self.table.num_owed, 0)
+        promised = int(self.table.num_away[handle])
+        if promised:
+            return self._shortage(promised, self.table.pool.num_free - self.table.num_owed, 0)
+        return self._shortage(self.table.back(handle), self._free_to_grow(), 0)
 
     def reload(self, handle: int) -> None:
         self.table.come_back(handle)
@@ -232,9 +238,22 @@ class KVResource(Resource):
         kept = self.table.kept
         return {"cached pages": len(kept), "evicted pages": kept.num_evicted}
 
+    def rebuilds(self, opening: Opening) -> bool:
+        return True
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         pool = self.table.pool
         return {"pages": (pool.num_free + pool.num_cooling, pool.num_ids)}
+
+    def _asked(self, opening: Opening) -> tuple[int, int | None]:
+        """Pages over the request's life, and to take at once (None: to promise all)."""
+        life = self.table.pages_for(opening.tokens.get(self.key, 0))
+        if opening.first is None:
+            return life, None
+        return life, self.table.pages_for(opening.first.get(self.key, 0))
+
+    def _free_to_grow(self) -> int:
+        return self.table.pool.num_free - self.table.num_owed - self.table.num_growing
 
     def _width(self, handles_B: np.ndarray) -> int:
         return max(int(self.table.num_held[handles_B].max(initial=0)), 1)

@@ -28,12 +28,14 @@ class PageTable:
         """Tokens in the stream, steps in flight included."""
         self.pages = table.column(np.int32, shape=(width,))
         self.num_held = table.column(np.int64)
-        self.num_promised = table.column(np.int64)
+        self.num_life = table.column(np.int64)
         """Pages that the request may come to hold."""
+        self.num_promised = table.column(np.int64)
+        """Those of them that nobody else may take: all, or none."""
         self.num_published = table.column(np.int64)
         """Leading pages that others were given the chance to find."""
         self.num_away = table.column(np.int64)
-        """The same of a request whose pages are off the device."""
+        """The promise to a request whose pages are off the device."""
         self._owners_P = np.zeros(num_pages, dtype=np.int32)
         self._fence_P = np.full(num_pages, -1, dtype=np.int64)
 
@@ -45,6 +47,20 @@ class PageTable:
     def num_owed(self) -> int:
         """Pages promised to open requests and not taken yet."""
         return int(np.maximum(self.num_promised - self.num_held, 0).sum())
+
+    @property
+    def num_growing(self) -> int:
+        """Requests that hold pages, and may need more than they hold or were promised."""
+        kept = np.maximum(self.num_held, self.num_promised)
+        return int(((self.num_held > 0) & (kept < self.num_life)).sum())
+
+    def admit(self, handle: int, life: int, first: int | None) -> None:
+        """``handle`` may come to hold ``life`` pages: it takes ``first``, or is promised all."""
+        self.num_life[handle] = life
+        if first is None:
+            self.num_promised[handle] = life
+        else:
+            self.grow(np.array([handle]), np.array([first]))
 
     def missing(self, handles_B: np.ndarray, spans_B: np.ndarray) -> np.ndarray:
         """int64 ``[B]``: new pages that each row needs to add ``spans_B`` tokens."""
@@ -68,14 +84,23 @@ class PageTable:
 
     def leave(self, handle: int, fence: int) -> None:
         """Give up every page of ``handle`` and its promise; the length stays."""
-        promised, length = int(self.num_promised[handle]), int(self.length[handle])
+        kept = self.num_promised, self.length, self.num_life
+        promised, length, life = (int(column[handle]) for column in kept)
         self.release(handle, fence)
-        self.num_away[handle], self.length[handle] = promised, length
+        self.num_away[handle], self.length[handle], self.num_life[handle] = promised, length, life
+
+    def back(self, handle: int) -> int:
+        """Pages to take when ``handle`` comes back: its stream's and, unpromised, one token's."""
+        length = int(self.length[handle])
+        if self.num_away[handle]:
+            return self.pages_for(length)
+        return min(self.pages_for(length + 1), int(self.num_life[handle]))
 
     def come_back(self, handle: int) -> None:
         """Take pages for the length that ``handle`` left with, and its promise."""
+        pages = self.back(handle)
         self.num_promised[handle], self.num_away[handle] = self.num_away[handle], 0
-        self.grow(np.array([handle]), np.array([self.pages_for(int(self.length[handle]))]))
+        self.grow(np.array([handle]), np.array([pages]))
 
     def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
         """``child`` continues ``parent``: full pages shared, a partial one to be copied.
@@ -99,7 +124,7 @@ class PageTable:
 
         Pages that it has taken follow them; what its stream cannot reach then is free again.
         """
-        num, life = len(pages), int(self.num_promised[handle])
+        num, life = len(pages), int(self.num_life[handle])
         own = self.pages[handle, : int(self.num_held[handle])].copy()
         own, spare = own[: life - num], own[life - num :]
         self._owners_P[spare] = 0
@@ -132,4 +157,4 @@ class PageTable:
             self.kept.give_back(free[self._fence_P[free] == last], int(last))
         self.pages[handle] = 0
         self.length[handle] = self.num_held[handle] = 0
-        self.num_promised[handle] = self.num_away[handle] = 0
+        self.num_promised[handle] = self.num_away[handle] = self.num_life[handle] = 0

@@ -297,6 +297,10 @@ class SamplerResource(Resource):
             owner=self.key,
         )
 
+    def rebuilds(self, opening: Opening) -> bool:
+        """Counts of chosen tokens and the rules' state are made by sampling alone."""
+        return not _settings(opening).needs_row and not self.chain.rules
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         return {"penalty rows": (self.rows.num_free + self.rows.num_cooling, self.rows.num_ids)}
 

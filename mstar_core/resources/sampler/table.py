@@ -56,6 +56,7 @@ class SettingsTable:
         self.top_k[handle] = 0 if s.top_k < 1 else min(s.top_k, self.vocab)
         self.seed[handle] = secrets.randbits(63) if s.seed is None else s.seed
         self.top_logprobs[handle] = s.logprobs or 0
+        self.generated[handle] = opening.generated
         self.needs[handle] = (
             (0 if s.is_greedy else SAMPLED)
             | (PENALISED if s.needs_row else 0)

@@ -201,6 +201,9 @@ class StateResource(Resource):
     def reload(self, handle: int) -> None:
         self.slot[handle] = self.ids.take(1)[0]
 
+    def rebuilds(self, opening: Opening) -> bool:
+        return True
+
     def held(self) -> Mapping[str, tuple[int, int]]:
         held = {"slots": (self.ids.num_free + self.ids.num_cooling, self.ids.num_ids)}
         if self.snapshots is not None:

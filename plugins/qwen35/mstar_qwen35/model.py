@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Listed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
@@ -86,6 +89,11 @@ class Qwen35(Model):
 
     def weight_map(self, node: str) -> WeightMap:
         return weight_map(self.config)
+
+    def run_again(
+        self, arrays: Mapping[str, np.ndarray], tokens: Listed[int]
+    ) -> Mapping[str, np.ndarray]:
+        return {"ids": np.concatenate([arrays["ids"], np.asarray(tokens, np.int64)])}
 
     def front(self) -> Qwen35Front:
         return Qwen35Front(self.folder, self.config)

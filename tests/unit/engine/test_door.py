@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mstar_core.engine.door import Limits, check_request, openings
+from mstar_core.engine.door import Limits, check_request
+from mstar_core.engine.openings import openings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Walk
