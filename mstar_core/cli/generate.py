@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from attrs import define, field
 
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.streams import text_of
 from mstar_core.cli.tables import print_json
 from mstar_core.errors import RequestError, UsageError, Words
+from mstar_core.text import TextDelta
+from mstar_core.text.stream import FinishReason
 
 DEFAULT_TOKENS = 128
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
@@ -61,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
     Without sampling flags the checkpoint's own defaults hold; without those the likeliest token
     is taken, so the same prompt gives the same text.
 
-    Exit code: 0 done, 1 something is wrong with what was asked, 2 the command line is wrong.
+    Exit code: 0 done, 1 something is wrong with what was asked or the request failed (behind the
+    text that it had until then), 2 the command line is wrong.
 
     Example:  mstar-core generate model.yaml --chat --prompt "Name three rivers."
     """
@@ -75,27 +81,55 @@ def run(args: argparse.Namespace) -> int:
         if args.report:
             print("\n".join(engine.report.lines()), file=sys.stderr)
         request = _request(engine, args, prompt)
-        begin, first, tokens, pieces = time.perf_counter(), 0.0, 0, []
-        reason = None
-        for delta in stream_text(engine, request):
-            first = first or time.perf_counter() - begin
-            tokens += delta.num_tokens
-            reason = delta.finish_reason or reason
-            pieces.append(delta.text)
-            if not args.json:
-                print(delta.text, end="", flush=True)
+        said = _Said(shows=not args.json)
+        begin = time.perf_counter()
+        failed = said.follow(stream_text(engine, request), begin)
         seconds = time.perf_counter() - begin
     if args.json:
-        print_json({"text": "".join(pieces), "tokens": tokens, "finish_reason": reason})
+        text, reason = "".join(said.pieces), said.reason
+        print_json({"text": text, "tokens": said.tokens, "finish_reason": reason})
     else:
         print()
     if args.report:
         print(
-            f"{tokens} tokens in {seconds:.2f} s ({tokens / seconds:.1f} tokens/s), "
-            f"the first after {first:.3f} s; ended by {reason}",
+            f"{said.tokens} tokens in {seconds:.2f} s ({said.tokens / seconds:.1f} tokens/s), "
+            f"the first after {said.first_s:.3f} s; ended by {said.reason}",
             file=sys.stderr,
         )
+    if failed is not None:
+        raise failed
     return 0
+
+
+@define
+class _Said:
+    """What the model has said so far."""
+
+    shows: bool
+    """Each piece is printed as it comes."""
+    pieces: list[str] = field(factory=list)
+    tokens: int = 0
+    first_s: float = 0.0
+    reason: FinishReason | None = None
+
+    def follow(self, deltas: Iterable[TextDelta], begin: float) -> RequestError | None:
+        """Take in all pieces; the error where the request failed behind some of them.
+
+        Raises RequestError where it failed before the first.
+        """
+        try:
+            for delta in deltas:
+                self.first_s = self.first_s or time.perf_counter() - begin
+                self.tokens += delta.num_tokens
+                self.reason = delta.finish_reason or self.reason
+                self.pieces.append(delta.text)
+                if self.shows:
+                    print(delta.text, end="", flush=True)
+        except RequestError as error:
+            if not self.pieces:
+                raise
+            return error
+        return None
 
 
 def _read_prompt(given: str) -> str:
