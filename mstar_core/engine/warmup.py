@@ -83,6 +83,7 @@ class Warmup:
             dtype=str(wired.dtype).removeprefix("torch."),
             graphs="off",
             max_context=wired.max_context,
+            findings=list(wired.findings),
         )
 
     @contextmanager

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from mstar_core.config.sampling import SamplingSettings
+from mstar_core.config.sampling import SamplingSettings, plain
+from mstar_core.model import request_fields as checked
+
+_flag = checked.exactly(bool, "true or false", "write True or False")
+_tokens = checked.exactly(int, "an integer of at least 1 (tokens)", "write for example 16")
 
 
 @frozen(kw_only=True, eq=False)
@@ -18,25 +22,33 @@ class Request:
     """One request in numbers: what the engine needs, and nothing of text or files.
 
     It is built by a :class:`Front` (or by hand, for a model whose inputs are already numbers).
+    Raises RequestError for a field of another type, by its name; lengths, ids and limits are what
+    an engine asks at its door.
     """
 
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray] = field(validator=checked.named("arrays"))
     """Per input name of the ``prompt`` walks: ``[items, *shape]`` (``ids`` int64 ``[prompt]``)."""
-    max_new_tokens: int = 16
-    stop_ids: frozenset[int] = frozenset()
-    stop: tuple[str, ...] = ()
-    """Stop strings; checked by whoever turns ids into text (see ``mstar_core.text``)."""
-    ignore_stop_ids: bool = False
-    gated: bool = False
+    max_new_tokens: int = field(default=16, converter=plain, validator=_tokens)
+    stop_ids: frozenset[int] = field(
+        default=frozenset(), converter=checked.plain_set, validator=checked.ids
+    )
+    stop: tuple[str, ...] = field(
+        default=(), converter=checked.plain_tuple, validator=checked.texts
+    )
+    """Stop strings. **An engine does not see them**, since it makes no text: ``Engine.run``,
+    ``stream`` and ``astream`` go on past them. ``stream_text`` honours them, as does whoever else
+    turns ids into text with ``mstar_core.text.TextStream``."""
+    ignore_stop_ids: bool = field(default=False, validator=_flag)
+    gated: bool = field(default=False, validator=_flag)
     """The next step of this request waits until its last one has been read (a grammar)."""
-    priority: int = 0
+    priority: int = field(default=0, converter=plain)
     """Higher is served earlier, and yields memory later; waiting counts for more with time."""
-    deadline_s: float | None = None
+    deadline_s: float | None = field(default=None, converter=plain)
     """Seconds from its arrival after which it ends with what it has, by reason ``error``."""
-    sampling: SamplingSettings = field(factory=SamplingSettings)
-    settings: Mapping[str, Any] = field(factory=dict)
-    """Further settings by resource kind, as that resource documents them."""
-    id: str = field(factory=lambda: uuid.uuid4().hex)
+    sampling: SamplingSettings = field(factory=SamplingSettings, validator=checked.sampling)
+    settings: Mapping[str, Any] = field(factory=dict, validator=checked.named("settings"))
+    """Further settings by name, as the resource that reads them documents them."""
+    id: str = field(factory=lambda: uuid.uuid4().hex, validator=checked.name)
 
 
 class Front(ABC):

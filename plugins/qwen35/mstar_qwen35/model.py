@@ -43,7 +43,7 @@ class Qwen35(Model):
         return cls(folder, read_config(folder))
 
     def nodes(self) -> tuple[Node, ...]:
-        ids = Input(name="ids", loops=True)
+        ids = Input(name="ids", below=self.config.vocab_size, loops=True)
         prefill = Walk(
             name="prefill",
             node="text",

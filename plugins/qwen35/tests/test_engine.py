@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from mstar_qwen35.model import Qwen35
 from mstar_qwen35.text import TextSubmodule
 
+from mstar_core.cli import main
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import Engine
+from mstar_core.model.front import Request
 
 SETS = ("device=cpu", "model.dtype=fp32", "engine.max_rows=4", "engine.token_budget=64")
 CHATS = ["Hello", "What is a licence?", "Grüße! " * 20]
@@ -38,6 +42,48 @@ def test_seeded_answers_do_not_depend_on_company_or_on_capture():
     assert all(texts)
     recorded = answers("engine.graphs=recorder", "engine.capture.require=true")
     assert recorded == (together, alone, texts)
+
+
+def test_ids_outside_the_vocabulary_fail_their_own_request_alone():
+    wrong = [np.array([1024]), np.array([5, -1]), np.array([2**63], np.uint64)]
+    with Engine.open("qwen35_tiny", (*SETS, "engine.graphs=off")) as engine:
+        good = [engine.front.ids_request([3, 5, 7], max_new_tokens=4) for _ in range(2)]
+        (want,) = engine.run(good[:1])
+        bad = [Request(arrays={"ids": ids}, max_new_tokens=4) for ids in wrong]
+        first, *found, last = engine.run([good[0], *bad, good[1]])
+        (after,) = engine.run(good[:1])
+    assert [r.error["where"] for r in found] == ["arrays.ids"] * 3
+    assert [r.error["got"] for r in found] == ["1024", "-1", str(2**63)]
+    assert {r.error["want"] for r in found} == {"ids from 0 to 1023"}
+    assert all(r.error["fix"] for r in found)
+    assert first.ids == last.ids == after.ids == want.ids
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_a_text_that_is_cut_by_a_failure_exits_1_behind_it(monkeypatch, capsys, json_too):
+    command = ["generate", "qwen35_tiny", "--prompt", "hi", "--max-tokens", "8"]
+    command += ["--set", "device=cpu", "--offline"]
+    assert main(command) == 0
+    whole, forward, calls = capsys.readouterr().out, TextSubmodule.forward, []
+
+    def fails(self, walk, inputs, plans):
+        calls.append(walk)
+        if len(calls) == 5:
+            raise ArithmeticError("the fifth")
+        return forward(self, walk, inputs, plans)
+
+    monkeypatch.setattr(TextSubmodule, "forward", fails)
+    assert main([*command, "--json"] if json_too else command) == 1
+    said = capsys.readouterr()
+    assert "Error: request" in said.err
+    assert "an internal error" in said.err
+    if json_too:
+        read = json.loads(said.out)
+        assert (read["tokens"], read["finish_reason"]) == (4, "error")
+        assert whole.startswith(read["text"])
+    else:
+        assert said.out.endswith("\n")
+        assert whole.startswith(said.out.rstrip("\n"))
 
 
 def test_logprobs_come_with_each_token():
