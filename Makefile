@@ -45,7 +45,7 @@ ifneq ($(MODEL)$(AUDIO),)
 	@test -n "$(MODEL)" && test -n "$(AUDIO)" || { echo "give both: make demo MODEL=FOLDER AUDIO=FILE"; exit 1; }
 	$(BIN)/mstar-core transcribe whisper.yaml --set "model.path=$(MODEL)" "$(AUDIO)"
 else
-	$(BIN)/mstar-core list-plugins
+	@$(BIN)/mstar-core list-plugins
 	$(BIN)/mstar-core check qwen35_tiny.yaml
 	$(BIN)/mstar-core generate qwen35_tiny.yaml --chat --report --prompt "$(PROMPT)"
 	@echo
