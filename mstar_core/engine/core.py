@@ -21,7 +21,7 @@ import attrs
 from attrs import define, field
 
 from mstar_core.clock import Laps
-from mstar_core.engine.door import Limits, check_queue, check_request
+from mstar_core.engine.door import Limits, check_queue, check_request, check_settings
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.ends import late, stuck
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
@@ -104,6 +104,7 @@ class EngineCore:
             )
         tracks = tracks_of(self.graph)
         check_request(request, self.walks, tracks, self.limits)
+        check_settings(request, self.nodes)
         state = RequestState(
             request=request,
             number=self._arrived,

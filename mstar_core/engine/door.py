@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import frozen
 
+from mstar_core.engine.node import NodeRuntime
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Walk
+from mstar_core.names import suggest
 from mstar_core.sched.request import RequestState, Track
 
 
@@ -61,6 +63,20 @@ def check_request(
         if walk.samples:
             prompt = max(prompt, *lengths.values())
     _check_limits(prompt, limit, limits)
+
+
+def check_settings(request: Request, nodes: Mapping[str, NodeRuntime]) -> None:
+    """Raise RequestError for settings that no resource reads."""
+    resources = (resource for node in nodes.values() for resource in node.resources.values())
+    known = sorted({name for resource in resources for name in resource.request_settings})
+    for name in request.settings:
+        if name not in known:
+            raise RequestError(
+                where=f"settings.{name}",
+                got=Words("a name that no resource of the model reads"),
+                want=f"one of: {', '.join(known)}" if known else "no settings",
+                fix=suggest(name, known),
+            )
 
 
 def check_queue(state: RequestState, waiting: int, tokens: int, limits: Limits) -> None:

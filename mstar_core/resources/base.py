@@ -85,7 +85,7 @@ class Opening:
     tokens: Mapping[str, int]
     """Per resource key, the most tokens that the request can add over its life."""
     settings: Mapping[str, Any]
-    """The request's settings by resource kind, for example ``sampler`` → ``SamplingSettings``."""
+    """``Request.settings`` by name, and ``sampler`` → the request's ``SamplingSettings``."""
     prompt_ids: Any = None
     """int64 ``[prompt]`` on the host, or None where the prompt is not tokens."""
     first: Mapping[str, int] | None = None
@@ -99,6 +99,9 @@ class Resource(ABC):
     """Per-request state or per-step plan of one node, under one key."""
 
     kind: ClassVar[str]
+    request_settings: ClassVar[tuple[str, ...]] = ()
+    """The names in ``Request.settings`` that it reads, and checks in :meth:`check`; a request with
+    a name that no resource reads is refused. ``Request.sampling`` needs none."""
     key: str
 
     @classmethod

@@ -120,6 +120,18 @@ def test_ids_outside_the_vocabulary_are_one_request_s_error(start):
     assert (first.ids, last.ids) == (right(request(1)), right(request(2)))
 
 
+@pytest.mark.parametrize("name", ["kv", "rules", "sampler"])
+def test_settings_that_nobody_reads_are_refused_by_name(start, name):
+    engine = start()
+    first, found, last = engine.run([request(1), request(2, settings={name: 5}), request(3)])
+    facts = found.error
+    assert facts["where"] == f"settings.{name}"
+    assert "no resource" in facts["got"]
+    assert facts["want"] == "no settings"
+    assert facts["fix"]
+    assert (first.ids, last.ids) == (right(request(1)), right(request(3)))
+
+
 def test_what_is_no_request_is_refused_before_anything_of_it_is_used(start):
     engine = start()
     with pytest.raises(RequestError) as caught:

@@ -35,6 +35,7 @@ class PositionResource(Resource):
     """Positions of one node's stream. ``opening.settings["position"]["offset"]``: an int."""
 
     kind: ClassVar[str] = "position"
+    request_settings: ClassVar[tuple[str, ...]] = ("position",)
     Options: ClassVar[type] = PositionOptions
     Config: ClassVar[type] = PositionConfig
     resident_adds: ClassVar[tuple[int, ...]] = (1,)
@@ -79,7 +80,15 @@ class PositionResource(Resource):
         return _turn(positions_3T[self.axis_r].T * self.frequency_r)
 
     def check(self, opening: Opening) -> None:
-        offset = opening.settings.get("position", {}).get("offset", 0)
+        given = opening.settings.get("position", {})
+        if not isinstance(given, Mapping) or set(given) - {"offset"}:
+            raise RequestError(
+                where="settings.position",
+                got=given,
+                want="a mapping with nothing but an offset",
+                fix="write for example {'offset': -4}, or leave it out",
+            )
+        offset = given.get("offset", 0)
         if type(offset) is not int:
             raise RequestError(
                 where="position.offset",

@@ -36,6 +36,7 @@ from mstar_core.resources.sampler.config import SamplerConfig, SamplerOptions
 from mstar_core.resources.sampler.kept import KeptSettings
 from mstar_core.resources.sampler.plan import PENALISED, SAMPLED, TOP_LOGPROBS, SamplerPlan
 from mstar_core.resources.sampler.pool import claim_rows, entries, padded
+from mstar_core.resources.sampler.rules import check_wanted
 from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Shortage
@@ -53,6 +54,7 @@ class SamplerResource(Resource):
     """
 
     kind: ClassVar[str] = "sampler"
+    request_settings: ClassVar[tuple[str, ...]] = ("sampler_rules",)
     Options: ClassVar[type] = SamplerOptions
     Config: ClassVar[type] = SamplerConfig
     resident_adds: ClassVar[tuple[int, ...]] = (1,)
@@ -138,6 +140,7 @@ class SamplerResource(Resource):
         return _reported(self.ops.head_sample(hidden_BH, weight_VH, plan, draw=draw))
 
     def check(self, opening: Opening) -> None:
+        check_wanted(opening.settings.get("sampler_rules", {}), self.chain.rules)
         s = _settings(opening)
         if (s.logprobs or 0) > self.config.max_top_logprobs:
             raise RequestError(

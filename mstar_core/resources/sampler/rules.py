@@ -21,7 +21,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from mstar_core.errors import ConfigError
+from mstar_core.errors import ConfigError, RequestError, Words
+from mstar_core.names import suggest
 
 Claim = Callable[[str, int, "torch.dtype"], Tensor]
 """``claim(name, length, dtype)``: a zeroed fixed buffer ``[length]`` of the sampler."""
@@ -62,6 +63,33 @@ class LogitRule(ABC):
     ) -> Mapping[str, Tensor]:
         """The state after ``ids_B`` (int64) were chosen, one tensor per name of ``state``."""
         return state_B
+
+
+def check_wanted(wanted: object, rules: Sequence[LogitRule]) -> None:
+    """Raise RequestError unless ``wanted`` says of rules that there are whether they apply."""
+    names = [rule.name for rule in rules]
+    if not isinstance(wanted, Mapping):
+        raise RequestError(
+            where="settings.sampler_rules",
+            got=wanted,
+            want="a mapping of rule names to true or false",
+            fix="leave it out, or write for example {'suppress': False}",
+        )
+    for name, applies in wanted.items():
+        if name not in names:
+            raise RequestError(
+                where=f"settings.sampler_rules.{name}",
+                got=Words("a rule that the model does not have"),
+                want=f"one of: {', '.join(names)}" if names else "nothing",
+                fix=suggest(str(name), names),
+            )
+        if type(applies) is not bool:
+            raise RequestError(
+                where=f"settings.sampler_rules.{name}",
+                got=applies,
+                want="true or false",
+                fix="write True or False",
+            )
 
 
 class SuppressRule(LogitRule):

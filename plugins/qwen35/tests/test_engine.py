@@ -59,6 +59,30 @@ def test_ids_outside_the_vocabulary_fail_their_own_request_alone():
     assert first.ids == last.ids == after.ids == want.ids
 
 
+SETTINGS = [
+    ({"kv": 5}, "settings.kv", "no resource", "one of: position, sampler_rules", "position"),
+    ({"rules": 5}, "settings.rules", "no resource", "sampler_rules", "'sampler_rules'"),
+    ({"sampler_rules": 5}, "settings.sampler_rules", "5", "a mapping", "leave it out"),
+    ({"sampler_rules": {"x": True}}, "settings.sampler_rules.x", "a rule", "nothing", "remove it"),
+    ({"position": 5}, "settings.position", "5", "an offset", "leave it out"),
+    ({"position": {"ofset": 1}}, "settings.position", "ofset", "an offset", "offset"),
+    ({"position": {"offset": "1"}}, "position.offset", "'1'", "a whole number", "nothing"),
+]
+
+
+def test_settings_that_cannot_be_used_fail_their_own_request_alone():
+    with Engine.open("qwen35_tiny", (*SETS, "engine.graphs=off")) as engine:
+        good = engine.front.ids_request([3, 5, 7], max_new_tokens=4)
+        (want,) = engine.run([good])
+        bad = [engine.front.ids_request([3], settings=given) for given, *_ in SETTINGS]
+        *found, last = engine.run([*bad, good])
+    for result, (_, where, *facts) in zip(found, SETTINGS, strict=True):
+        assert result.error["where"] == where
+        for name, part in zip(("got", "want", "fix"), facts, strict=True):
+            assert part in result.error[name]
+    assert last.ids == want.ids
+
+
 @pytest.mark.parametrize("json_too", [False, True])
 def test_a_text_that_is_cut_by_a_failure_exits_1_behind_it(monkeypatch, capsys, json_too):
     command = ["generate", "qwen35_tiny", "--prompt", "hi", "--max-tokens", "8"]
