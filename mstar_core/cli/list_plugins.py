@@ -9,6 +9,7 @@ from typing import Any
 from attrs import asdict
 
 from mstar_core import __version__
+from mstar_core.cli.arguments import seconds
 from mstar_core.cli.tables import columns, print_json, why
 from mstar_core.plugins.builtin import OPERATIONS, RESOURCES
 from mstar_core.plugins.compatible import API, MIN_API
@@ -26,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
     parser.add_argument("--probe", action="store_true", help="load each in a process of its own")
     parser.add_argument(
-        "--probe-timeout", type=float, default=10.0, metavar="SECONDS", help="default 10"
+        "--probe-timeout", type=seconds, default=10.0, metavar="SECONDS", help="default 10"
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 if anything is broken")
     for flag, text in (("disable", "pretend it is switched off"), ("allow", "only these")):

@@ -77,11 +77,19 @@ def run(args: argparse.Namespace) -> int:
             want="a folder that is empty or not there yet",
             fix="choose another folder, or remove this one",
         )
-    for name, text in texts(args.kind, words).items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        print(file)
+    written = {folder / name: text for name, text in texts(args.kind, words).items()}
+    try:
+        for file, text in written.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            where="mstar-core new-plugin --folder",
+            got=Words(error),
+            want="a folder that can be made and written to",
+            fix="choose another folder",
+        ) from error
+    print("\n".join(map(str, written)))
     return 0
 
 

@@ -71,6 +71,14 @@ def test_the_version_is_printed(capsys):
         (["list-plugins", "--disable"], "mstar-core list-plugins --help shows what it takes"),
         (["--log-level", "loud", "list-plugins"], "mstar-core --help shows what it takes"),
         (["--versoin"], "write --version"),
+        (
+            ["list-plugins", "--probe-timeout", "nan"],
+            "mstar-core list-plugins --help shows what it takes",
+        ),
+        (
+            ["list-plugins", "--probe-timeout", "-1"],
+            "mstar-core list-plugins --help shows what it takes",
+        ),
         (["bench", "host", "x", "--rows", "abc"], "mstar-core bench --help shows what it takes"),
         (["bench", "host", "x", "--rows", "4,"], "mstar-core bench --help shows what it takes"),
         (["bench", "host", "x", "--rows", "0"], "mstar-core bench --help shows what it takes"),

@@ -71,6 +71,12 @@ def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch, capsys, asked, o
     assert not list(tmp_path.glob("mstar-*"))
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_command_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["new-plugin", "tiny", "--folder", str(tmp_path / "file" / "in")]) == 2
+    assert "a folder that can be made" in capsys.readouterr().err
+
+
 def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("precious")
     assert main(["new-plugin", "tiny", "--folder", str(tmp_path)]) == 2
