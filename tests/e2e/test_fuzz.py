@@ -10,6 +10,7 @@ from mstar_core.testing.fuzz import (
     fuzz_model,
     ledger_oracle,
     ledger_prompt,
+    ledger_sets,
     main,
 )
 from mstar_core.testing.schedules import Limits, draw_schedule, draw_setup
@@ -49,6 +50,21 @@ def test_the_seeds_of_the_slice_reach_every_depth_lag_and_ending():
         assert sum(getattr(r, name) is not None for r in drawn) > 100
     assert sum(r.gated for r in drawn) > 100
     assert sum(len(r.trips) for r in drawn) > 100
+    assert {s.prefix_cache for s in setups} == {"auto", "off"}
+    assert sum(r.like is not None and r.shared > 0 for r in drawn) > 500
+
+
+def test_prompts_that_begin_alike_are_found_in_the_slice(tmp_path):
+    cores = []
+
+    def open_core(setup):
+        cores.append(open_ledger(tmp_path, ledger_sets(setup), setup.lag)[0])
+        return cores[-1]
+
+    fuzz_model(open_core, ledger_prompt, ledger_oracle, range(80))
+    counts = [core.stats()["prefix"] for core in cores if core.reuse is not None]
+    for name in ("hits", "evicted pages", "evicted snapshots", "skipped snapshots"):
+        assert sum(count[name] for count in counts) > 10, name
 
 
 def test_a_fault_is_found_and_shrunk_to_few_requests(tmp_path, monkeypatch):

@@ -76,7 +76,8 @@ def fuzz(slow, tmp_path, greedy, make_request):
     """``fuzz(seeds)``: play them; the number of schedules played."""
 
     def open_core(setup):
-        sets = (*setup.sets("nodes.text.resources.kv"), "model.dtype=fp32")
+        pools = "nodes.text.resources.kv", "nodes.text.resources.state"
+        sets = (*setup.sets(pools[0], state=pools[1]), "model.dtype=fp32")
         ref = "mstar_qwen35.model:Qwen35"
         return open_wired(ref, tmp_path, sets, setup.lag, checkpoint=slow)[0]
 
