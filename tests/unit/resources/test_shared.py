@@ -109,7 +109,7 @@ def test_an_adopted_page_has_two_owners_and_stays_until_both_are_gone(fences):
     table.publish(1, prefix, 10)
     assert len(table.kept) == 2
     shared = table.pages[1, :2].astype(np.int64).copy()
-    table.num_promised[2] = 3
+    table.num_life[2] = 3
     table.adopt(2, shared)
     assert (table.length[2], table.num_held[2]) == (8, 2)
     run(table, 2, 2)
@@ -129,7 +129,7 @@ def test_pages_that_were_taken_at_admission_follow_the_adopted_ones(fences):
     run(table, 1, 8)
     table.publish(1, prefix, 8)
     shared = table.pages[1, :2].astype(np.int64).copy()
-    table.num_promised[2] = 3
+    table.num_life[2] = 3
     table.grow(np.array([2]), np.array([2]))
     own = table.pages[2, :2].tolist()
     table.adopt(2, shared)
