@@ -228,6 +228,16 @@ def _capture_resident(
     )
 
 
+def graph_bytes(nodes: Mapping[str, NodeRuntime], buckets: CapturedBuckets) -> dict[str, int]:
+    """``graphs NODE`` → bytes that its graphs keep inside, for nodes that have any."""
+    found: dict[str, int] = {}
+    for name, node in nodes.items():
+        inside = [c.graph.num_bytes for b, c in buckets.captured.items() if b.walk in node.walks]
+        if inside:
+            found[f"graphs {name}"] = sum(inside)
+    return found
+
+
 def num_read(captured: Captured) -> int:
     """Bytes that a replay sends to the host."""
     return captured.graph.outputs[PACKED].numel()

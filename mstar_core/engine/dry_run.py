@@ -1,6 +1,7 @@
 """A dry run: everything that warmup decides and claims, on the meta device, without weights.
 
-It claims what ``Engine.open`` claims, so its memory is the same sum; nothing is allocated.
+It claims what ``Engine.open`` claims, so its memory is the same sum but for what graphs keep
+inside, which only a capture tells; nothing is allocated.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def dry_run(resolved: Resolved, *, offline: bool = False) -> WarmupReport:
     claim_staging(wired, CpuDevice())
     buckets = CapturedBuckets()
     warmup.report.graphs = kind if captures else "off"
+    warmup.report.counts_graphs = not captures
     rows = _claim_buckets(warmup, buckets) if captures else {}
     warmup.describe_nodes(residents, buckets)
     for node in warmup.report.nodes:

@@ -51,6 +51,8 @@ class WarmupReport:
     nodes: list[NodeReport] = field(factory=list)
     memory: dict[str, int] = field(factory=dict)
     """Owner → bytes."""
+    counts_graphs: bool = True
+    """Whether ``memory`` has what graphs keep inside: a dry run captures, and so knows, none."""
     seconds: dict[str, float] = field(factory=dict)
     """Phase → seconds."""
     prefix_interval: int | None = None
@@ -77,7 +79,8 @@ class WarmupReport:
             yield from _node_lines(node)
         yield from self._prefix_lines()
         total = sum(self.memory.values())
-        yield f"memory    {mib(total)}"
+        more = "" if self.counts_graphs else ", and what graphs keep inside (a start tells)"
+        yield f"memory    {mib(total)}{more}"
         for owner, size in sorted(self.memory.items(), key=lambda pair: -pair[1]):
             if size:
                 yield f"  {mib(size):>12}  {owner}"

@@ -19,6 +19,7 @@ from attrs import define, field, frozen
 from mstar_core.engine.capture import (
     CapturedBuckets,
     capture_all,
+    graph_bytes,
     num_read,
     require_all,
     wanted_buckets,
@@ -190,7 +191,9 @@ class Warmup:
         self.report.prefix_interval = None if reuse is None else reuse.interval
         self.report.prefix_refusals = self.wired.reuse_refusals
         modules = {name: node.submodule for name, node in self.wired.nodes.items()}
-        self.report.memory = bytes_by_owner(modules, self.wired.buffers)
+        self.report.memory = bytes_by_owner(modules, self.wired.buffers) | graph_bytes(
+            self.wired.nodes, buckets
+        )
 
 
 def warm_up(

@@ -16,6 +16,12 @@ def test_the_estimate_is_what_a_start_allocates(graphs, dtype):
     sets = (*SMALL, f"engine.graphs={graphs}", f"model.dtype={dtype}")
     estimate = dry_run(resolve_config("qwen35_tiny", sets), offline=True)
     _, wired, report = open_core("qwen35_tiny", sets, offline=True)
+    inside = report.memory.pop("graphs text", 0)
+    assert (inside > 0) is (graphs == "recorder")
+    assert estimate.counts_graphs is not (graphs == "recorder")
+    says = any("what graphs keep inside" in line for line in estimate.lines())
+    assert says is (graphs == "recorder")
+    assert not any("what graphs keep inside" in line for line in report.lines())
     assert estimate.memory == report.memory
     claimed = sum(wired.buffers.bytes_by_owner().values())
     weights = sum(size for owner, size in report.memory.items() if owner.startswith("weights"))
