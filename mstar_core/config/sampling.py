@@ -32,6 +32,10 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def _plain_biases(value: Any) -> Any:
+    return {plain(k): plain(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+
+
 def _is_number(value: object) -> bool:
     return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
 
@@ -124,7 +128,9 @@ class SamplingSettings:
         default=None, converter=plain, validator=_whole(INT64_MIN, INT64_MAX, optional=True)
     )
     """Same seed, same tokens; null draws one."""
-    logit_bias: Mapping[int, float] = field(factory=dict, validator=_biases)
+    logit_bias: Mapping[int, float] = field(
+        factory=dict, converter=_plain_biases, validator=_biases
+    )
     """Added to the logits of these token ids."""
     logprobs: int | None = field(
         default=None, converter=plain, validator=_whole(0, MAX_LOGPROBS, optional=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mstar_core.audio import check_rate, mono, resample
-from mstar_core.config.sampling import SamplingSettings
+from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.errors import CheckpointError, RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_whisper.config import SAMPLE_RATE, WhisperConfig
@@ -59,7 +59,7 @@ class WhisperFront(Front):
             arrays={"mel": mel[None], "ids": np.asarray(ids, dtype=np.int64)},
             max_new_tokens=room if max_new_tokens is None else min(room, _count(max_new_tokens)),
             stop_ids=self.stop_ids,
-            sampling=sampling or SamplingSettings(),
+            sampling=SamplingSettings() if sampling is None else sampling,
             settings={"sampler_rules": {TIMESTAMPS: wishes.timestamps}},
         )
 
@@ -125,11 +125,12 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(max_new_tokens: int) -> int:
-    if type(max_new_tokens) is not int or max_new_tokens < 1:
+    count = plain(max_new_tokens)
+    if type(count) is not int or count < 1:
         raise RequestError(
             where="max_new_tokens",
             got=max_new_tokens,
             want="a whole number of at least 1 (tokens)",
             fix="leave it out to let the model end by itself",
         )
-    return max_new_tokens
+    return count

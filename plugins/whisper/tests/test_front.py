@@ -148,10 +148,17 @@ def test_channels_and_rate_do_not_change_what_is_heard(english):
     assert np.abs(got - want)[:, 5:90].max() < 0.02
 
 
-@pytest.mark.parametrize(("asked", "given"), [(None, 62), (5, 5), (62, 62), (1000, 62)])
+@pytest.mark.parametrize(
+    ("asked", "given"), [(None, 62), (5, 5), (np.int64(5), 5), (62, 62), (1000, 62)]
+)
 def test_new_tokens_never_pass_the_decoders_positions(english, asked, given):
     """WH-10."""
     assert english.audio_request(SOUND, 16000, max_new_tokens=asked).max_new_tokens == given
+
+
+def test_sampling_that_is_none_of_ours_is_refused(english):
+    with pytest.raises(RequestError, match="SamplingSettings"):
+        english.audio_request(SOUND, 16000, sampling={})
 
 
 @pytest.mark.parametrize("asked", [0, -1, True, 2.0])

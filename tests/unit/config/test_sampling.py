@@ -70,6 +70,8 @@ def test_numbers_of_numpy_are_taken_as_plain_numbers():
     )
     assert given == SamplingSettings(temperature=0.5, top_k=3, seed=7, logprobs=2)
     assert type(given.seed) is int
+    biased = SamplingSettings(logit_bias={np.int64(5): np.float32(0.5)})
+    assert biased == SamplingSettings(logit_bias={5: 0.5})
 
 
 @pytest.mark.parametrize("seed", [None, 0, 9223372036854775807, -9223372036854775808])
