@@ -41,7 +41,7 @@ class Listener(NodeSubmodule):
 class RelayModel(LedgerModel):
     def nodes(self):
         (ledger,) = super().nodes()
-        prefill, decode = ledger.walks
+        prefill, decode, *_ = ledger.walks
         sent = Output(name="sent", shape=(2,), edge="relay")
         fields = ("name", "node", "feed", "inputs", "samples")
         decode = Walk(
