@@ -198,7 +198,8 @@ def test_an_aborted_request_and_the_next_owner_of_its_handle_do_not_meet(tmp_pat
 @pytest.mark.parametrize("lag", [Lag(), Lag(seed=2)], ids=["latest", "seeded"])
 def test_more_live_requests_than_slots_give_their_own_tokens(tmp_path, in_flight, lag):
     """Eight requests on a store for two, two rows a step, in an order that changes every turn."""
-    sets = ("engine.token_budget=2", "engine.min_chunk=1", f"engine.in_flight={in_flight}")
+    sets = ("engine.token_budget=2", "engine.capture.tokens=[2]", "engine.min_chunk=1")
+    sets = (*sets, f"engine.in_flight={in_flight}")
     core, draw = opened(tmp_path, *sets, "engine.capture.rows=[1,2]", lag=lag), random.Random(4)
     given = {f"r{i}": request(f"r{i}", i + 1, prompt=4 + i, new=40) for i in range(8)}
     for one, _ in given.values():
