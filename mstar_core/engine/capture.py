@@ -68,7 +68,7 @@ class CapturedBuckets:
         self.captured[bucket] = captured
         group = self._by_walk.setdefault((bucket.walk, bucket.variant), [])
         group.append(bucket)
-        group.sort(key=lambda b: (b.tokens, b.rows))
+        group.sort(key=lambda b: (b.tokens, b.lead, b.rows))
 
     def of(self, bucket: Bucket) -> Captured:
         """The captured bucket."""
@@ -77,16 +77,22 @@ class CapturedBuckets:
     def choose(self, step: Step, variant: int) -> Bucket | None:
         """The smallest captured bucket that holds the step, or None: the step runs eagerly.
 
-        A packed bucket with tokens to spare needs a row to spare: the padding row owns them.
+        A packed bucket with tokens to spare needs a row to spare: the padding row owns them. Of
+        mixed buckets of as many tokens, the one whose lead has room for the decode rows.
         """
         rows, tokens = step.num_rows, step.num_tokens
+        found: Bucket | None = None
         for bucket in self._by_walk.get((step.walk, variant), ()):
             if bucket.rows < rows or bucket.tokens < tokens:
                 continue
             if bucket.kind != "decode" and bucket.tokens > tokens and bucket.rows == rows:
                 continue
-            return bucket
-        return None
+            if found is not None and found.tokens < bucket.tokens:
+                break
+            found = bucket
+            if bucket.kind != "mixed" or bucket.lead >= step.carry_B.sum():
+                break
+        return found
 
 
 PACKED = "packed"
@@ -139,8 +145,8 @@ def shapes_of(
 ) -> list[Bucket]:
     """Decode by rows, prompts by tokens, combined walks by tokens and every second row count.
 
-    A combined walk has room for as many decode rows as the row count says and for as many prompt
-    rows as a prompt walk has, together at most the largest row count.
+    A combined walk has room for as many decode rows as the row count says, leaving a token for a
+    prompt, and for as many prompt rows as a prompt walk has: the largest row count at most.
     """
     if walk.is_decode:
         return [Bucket(walk=walk.name, rows=n, tokens=n, kind="decode") for n in row_sizes]
@@ -159,8 +165,7 @@ def shapes_of(
             lead=min(beside, bound),
         )
         for n in token_sizes
-        for beside in row_sizes[::-2]
-        if beside < n
+        for beside in sorted({min(size, n - 1) for size in row_sizes[::-2]} - {0})
     ]
 
 

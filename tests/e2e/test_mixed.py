@@ -1,16 +1,17 @@
 """Mixed steps on the ledger model: the same tokens as without, in fewer steps."""
 
+import numpy as np
 import pytest
 from attrs import evolve
 
 from mstar_core.config.resolve import resolve
-from mstar_core.engine.capture import shapes_of
+from mstar_core.engine.capture import Captured, CapturedBuckets, padding_step, shapes_of
 from mstar_core.engine.device import Lag, open_device
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import wire
 from mstar_core.errors import ConfigError
 from mstar_core.plugins.wiring import Wiring
-from mstar_core.step import CombinedSplit
+from mstar_core.step import Bucket, CombinedSplit, Step
 from mstar_core.testing.cores import LEDGER, open_ledger, results, run_all
 from mstar_core.testing.ledger import LedgerModel, continuation, ledger_request
 
@@ -149,6 +150,17 @@ def test_resources_split_the_combined_walk_where_steps_are_mixed(tmp_path):
     assert made.nodes["ledger"].splits == {"mixed": SPLIT}
 
 
+def test_only_steps_of_a_combined_walk_have_a_lead(tmp_path):
+    made, device = wired(tmp_path, "engine.max_rows=8", "engine.mixed=on")
+    warmed(made, device)
+    node = made.nodes["ledger"]
+    for walk, lead in (("mixed", 3), ("prefill", 0)):
+        bucket = Bucket(walk=walk, rows=6, tokens=16, kind="mixed", lead=lead)
+        step = padding_step(node, node.walks[walk], bucket)
+        assert {part.split for part in step.parts.values()} == {walk == "mixed"}
+        assert node.plan(step, step.lease)["rows"].lead_rows == lead
+
+
 def test_without_mixing_there_is_no_combined_walk_and_no_split(tmp_path):
     made, device = wired(tmp_path)
     assert set(made.walks) == {"prefill", "decode"}
@@ -196,8 +208,30 @@ def test_mixed_buckets_are_as_wide_as_their_decode_rows_need():
     )
     assert [(b.rows, b.tokens, b.lead) for b in buckets] == [
         (11, 16, 2),
-        (33, 64, 32),
+        (24, 16, 15),
         (11, 64, 2),
+        (33, 64, 32),
     ]
     assert {b.kind for b in buckets} == {"mixed"}
     assert {b.lead for b in shapes_of(mixed, {}, (4,), (16,))} == {0}
+
+
+@pytest.mark.parametrize(("decodes", "lead"), [(1, 2), (2, 2), (3, 5), (5, 5), (6, 5)], ids=str)
+def test_a_mixed_step_takes_the_narrowest_lead_that_has_room_for_its_decode_rows(decodes, lead):
+    buckets = CapturedBuckets()
+    for width in (5, 2):
+        bucket = Bucket(walk="mixed", rows=10, tokens=16, kind="mixed", lead=width)
+        wide = evolve(bucket, tokens=64, lead=8)
+        for each in (bucket, wide):
+            buckets.add(Captured(bucket=each, graph=None, block=None, bounds={}))
+    step = Step(
+        node="n",
+        walk="mixed",
+        handles_B=np.arange(decodes + 1),
+        spans_B=np.array([1] * decodes + [4]),
+        carry_B=np.arange(decodes + 1) < decodes,
+        samples_B=np.ones(decodes + 1, bool),
+        starts_B=np.zeros(decodes + 1, np.int64),
+    )
+    assert buckets.choose(step, 0).tokens == 16
+    assert buckets.choose(step, 0).lead == lead

@@ -61,15 +61,9 @@ def step(
     if plan.num_lead_1 is None:
         return _advance(qkv_TC, z_TV, b_TH, a_TH, weights, pools, rows)
     L, lead_B = plan.lead_rows, in_lead(plan.num_lead_1, len(rows.slots_B))
-    slots_B = rows.slots_B
-    one_each = evolve(
-        rows, slots_B=torch.where(lead_B, slots_B, 0)[:L], fresh_B=rows.fresh_B[:L], decode=1
-    )
-    others = evolve(
-        rows,
-        slots_B=torch.where(lead_B, 0, slots_B),
-        q_lens_B=torch.where(lead_B, 0, rows.q_lens_B),
-    )
+    slots_L = torch.where(lead_B, rows.slots_B, 0)[:L]
+    one_each = evolve(rows, slots_B=slots_L, fresh_B=rows.fresh_B[:L], decode=1)
+    others = evolve(rows, q_lens_B=torch.where(lead_B, 0, rows.q_lens_B))
     decoded = _advance(qkv_TC[:L], z_TV[:L], b_TH[:L], a_TH[:L], weights, pools, one_each)
     packed = _advance(qkv_TC, z_TV, b_TH, a_TH, weights, pools, others)
     return joined(lead_B[:L], decoded, packed)

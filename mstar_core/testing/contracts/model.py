@@ -100,6 +100,14 @@ class ModelContract:
         sets = (f"engine.token_budget={budget}", "engine.min_chunk=1")
         assert self._together(tmp_path, *sets, *way) == alone
 
+    @every_way
+    @pytest.mark.parametrize("budget", [7, 64])
+    def test_mixed_steps_change_no_token(
+        self, alone: list[list[int]], tmp_path: Path, budget: int, way: tuple[str, ...]
+    ) -> None:
+        sets = ("engine.mixed=on", f"engine.token_budget={budget}", "engine.min_chunk=1")
+        assert self._together(tmp_path, *sets, *way) == alone
+
     @pytest.mark.parametrize("in_flight", [0, 1, 2, 3])
     @pytest.mark.parametrize("lag", [Lag(), Lag(seed=5)], ids=["late", "sometimes-late"])
     def test_steps_in_flight_change_no_token(

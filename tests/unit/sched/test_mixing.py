@@ -131,6 +131,12 @@ def test_no_decode_row_waits_for_prompts():
     assert len(loops) == 5
 
 
+def test_a_mixed_step_has_no_more_rows_than_any_other():
+    world = decoding(3, 3, 3, max_rows=4)
+    world.add(2, 2)
+    assert [row[0] for row in world.step()[1]] == [0, 1, 2, 3]
+
+
 def test_a_step_of_one_kind_alone_keeps_its_walk():
     world = World()
     world.add(4, 4)
