@@ -318,9 +318,9 @@ class EngineCore:
             for row in entry.rows:
                 self._fail(row.state, error)
         else:
+            if self.reuse is not None:
+                self.reuse.read(entry.rows, outcome)
             for i, row in enumerate(entry.rows):
-                if self.reuse is not None:
-                    self.reuse.read(row, i, outcome)
                 self._reader.read(row, i, outcome)
         self._may_admit |= self.tenancy.recycle()
         if self._laps is not None:

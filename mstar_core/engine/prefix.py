@@ -14,7 +14,7 @@ root of the engine and of the request's own settings, sampling left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -67,7 +67,15 @@ class PrefixReuse:
     _looped: dict[str, str] = field(init=False)
     """Input → the output that it loops from; ids left out."""
 
+    shared: tuple[Shared, ...] = field(init=False)
+    """The resources that keep something of a stream."""
+    grain: int = field(init=False)
+    """Tokens between two keys."""
+
     def __attrs_post_init__(self) -> None:
+        resources = self.node.resources.values()
+        self.shared = tuple(one for one in resources if isinstance(one, Shared))
+        self.grain = min((one.grain for one in self.shared), default=1)
         self._looped = {
             output.loops_to: output.name
             for output in self.walk.outputs
@@ -75,26 +83,15 @@ class PrefixReuse:
         }
 
     @property
-    def grain(self) -> int:
-        """Tokens between two keys."""
-        return min(shared.grain for shared in self.shared())
-
-    @property
     def interval(self) -> int:
         """Tokens between two boundaries that every resource can serve."""
-        return max(shared.grain for shared in self.shared())
+        return max(shared.grain for shared in self.shared)
 
     @property
     def cuts(self) -> dict[str, int]:
         """Walk → the multiples of tokens at which its steps end."""
-        grains = [shared.grain for shared in self.shared() if shared.cuts]
+        grains = [shared.grain for shared in self.shared if shared.cuts]
         return {self.walk.name: max(grains)} if grains else {}
-
-    def shared(self) -> Iterator[Shared]:
-        """The resources that keep something of a stream."""
-        for resource in self.node.resources.values():
-            if isinstance(resource, Shared):
-                yield resource
 
     def admit(self, state: RequestState) -> None:
         """Right behind its opening: begin where the largest agreed boundary is."""
@@ -107,7 +104,7 @@ class PrefixReuse:
         stream.loops = {name: [] for name in self._looped}
         self._streams[state.id] = stream
         prompt = state.items(self.walk)
-        boundary = agreed([shared.match(prefix, prompt - 1) for shared in self.shared()])
+        boundary = agreed([shared.match(prefix, prompt - 1) for shared in self.shared])
         self.counts.queries += 1
         self.counts.prompt_tokens += prompt
         if not boundary:
@@ -122,21 +119,21 @@ class PrefixReuse:
         if not state.preemptions:
             state.cached = boundary
 
-    def read(self, row: Row, i: int, outcome: Outcome) -> None:
-        """Row ``i`` of a step that has been read, before anything ends because of it."""
-        state, arrays = row.state, outcome.arrays
-        stream = self._streams.get(state.id)
-        if stream is None or state.over or row.track.ended:
-            return
-        if "finite" in arrays and not arrays["finite"][i]:
-            return
-        before, stream.length = stream.length, stream.length + row.span
-        if row.samples:
-            for name, output in self._looped.items():
-                stream.loops[name].append(arrays[output][i])
-        grain = stream.prefix.grain
-        if stream.length // grain > before // grain:
-            self._publish(state, stream)
+    def read(self, rows: Sequence[Row], outcome: Outcome) -> None:
+        """The rows of a step that has been read, before anything ends because of it."""
+        arrays, grain = outcome.arrays, self.grain
+        finite_B = arrays["finite"].tolist() if "finite" in arrays else [True] * len(rows)
+        for i, (row, finite) in enumerate(zip(rows, finite_B, strict=False)):
+            state = row.state
+            stream = self._streams.get(state.id)
+            if stream is None or state.over or row.track.ended or not finite:
+                continue
+            before, stream.length = stream.length, stream.length + row.span
+            if row.samples and self._looped:
+                for name, output in self._looped.items():
+                    stream.loops[name].append(arrays[output][i])
+            if stream.length // grain > before // grain:
+                self._publish(state, stream)
 
     def forget(self, state: RequestState) -> None:
         """The request is over."""
@@ -145,7 +142,7 @@ class PrefixReuse:
     def stats(self) -> dict[str, int]:
         """What was asked and found, and what is kept."""
         kept: dict[str, int] = {}
-        for shared in self.shared():
+        for shared in self.shared:
             kept.update(shared.sharing())
         return {**attrs.asdict(self.counts), "interval": self.interval, **kept}
 
@@ -160,7 +157,7 @@ class PrefixReuse:
             prefix.extend(
                 [_typed(np.array(columns[i.name][: len(fresh)]), i.dtype) for i in self.walk.inputs]
             )
-        for shared in self.shared():
+        for shared in self.shared:
             shared.publish(state.handle, prefix, stream.length)
 
     def _root(self, state: RequestState) -> bytes | None:

@@ -48,10 +48,10 @@ def plan_reuse(wired: Wired) -> Planned:
     if refusals:
         return None, refusals
     reuse = PrefixReuse(node=node, walk=walk, root=engine_root(wired))
-    if not list(reuse.shared()):
+    if not reuse.shared:
         return None, (_refusal(f"node {node.name}", "no resource that keeps anything"),)
     _check_grains(reuse)
-    for shared in reuse.shared():
+    for shared in reuse.shared:
         shared.begin_sharing()
     node.copying = tuple(k for k, r in node.resources.items() if isinstance(r, Copies))
     return reuse, ()

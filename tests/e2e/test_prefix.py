@@ -7,7 +7,7 @@ import torch
 
 from mstar_core.engine.device import Lag
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.errors import ConfigError
+from mstar_core.errors import ConfigError, RequestError
 from mstar_core.testing.cores import open_ledger, results, run_all
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.playing import poison
@@ -157,16 +157,21 @@ def test_a_hit_is_counted_and_the_granularity_is_stated(tmp_path):
     }
 
 
-def test_salt_and_settings_keep_streams_apart_and_sampling_does_not(opened):
+def test_a_salt_keeps_streams_apart_and_so_does_every_input(opened):
     core = opened()
     assert served(core, ask(tokens(40))) == [0]
-    assert served(core, ask(tokens(40), settings={"tenant": "a"})) == [0]
-    assert served(core, ask(tokens(40), settings={"tenant": "b"})) == [0]
-    assert served(core, ask(tokens(40), settings={"tenant": "a"})) == [32]
-    assert served(core, ask(tokens(40), settings={"position": {"offset": 3}})) == [0]
+    assert served(core, ask(tokens(40), settings={"prefix": {"salt": "a"}})) == [0]
+    assert served(core, ask(tokens(40), settings={"prefix": {"salt": "b"}})) == [0]
+    assert served(core, ask(tokens(40), settings={"prefix": {"salt": "a"}})) == [32]
     assert served(core, ask(tokens(40), salt=2)) == [0]
-    assert served(core, ask(tokens(40), settings={"sampler_rules": {}})) == [32]
-    assert served(core, ask(tokens(40), settings={"odd": object()})) == [0]
+    assert served(core, ask(tokens(40))) == [32]
+
+
+@pytest.mark.parametrize("given", ["a", {"salt": 7}, {"salt": "a", "more": 1}, {}, None])
+def test_a_salt_that_is_no_text_is_refused_at_the_door(opened, given):
+    core = opened()
+    with pytest.raises(RequestError, match=r"settings\.prefix"):
+        core.submit(ask(tokens(5), settings={"prefix": given})[0])
 
 
 def test_pages_of_two_that_computed_the_same_at_once_are_kept_once(opened):

@@ -38,9 +38,13 @@ Writer = Callable[[Tensor, Tensor, KVPlan], None]
 
 @define(kw_only=True, eq=False)
 class KVResource(Resource):
-    """One paged pool of one node. A row's span is the tokens that it appends; 0 reads only."""
+    """One paged pool of one node. A row's span is the tokens that it appends; 0 reads only.
+
+    ``opening.settings["prefix"]["salt"]``: a text; requests share pages with those of equal salt.
+    """
 
     kind: ClassVar[str] = "kv"
+    request_settings: ClassVar[tuple[str, ...]] = ("prefix",)
     Options: ClassVar[type] = KVOptions
     Config: ClassVar[type] = KVConfig
     resident_adds: ClassVar[tuple[int, ...]] = (0, 1)
@@ -98,6 +102,18 @@ class KVResource(Resource):
         return write
 
     def check(self, opening: Opening) -> None:
+        given = opening.settings.get("prefix", {"salt": ""})
+        if (
+            not isinstance(given, Mapping)
+            or not isinstance(given.get("salt"), str)
+            or len(given) > 1
+        ):
+            raise RequestError(
+                where="settings.prefix",
+                got=given,
+                want="a mapping with nothing but a salt, a text",
+                fix="write for example {'salt': 'tenant 7'}, or leave it out",
+            )
         tokens = opening.tokens.get(self.key, 0)
         limit = min(self.max_tokens, self.table.pool.num_ids * self.page_tokens)
         if tokens > limit:
