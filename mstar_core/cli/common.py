@@ -10,13 +10,16 @@ from mstar_core.plugins.discover import NameLists, discover
 from mstar_core.plugins.record import PluginRecord, shipped_configs
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """CONFIG, ``--set`` (repeatable), ``--json`` and ``--offline``.
 
     They arrive as ``args.config``, ``args.sets``, ``args.json`` and ``args.offline``.
     """
     parser.add_argument(
-        "config", metavar="CONFIG", help="a YAML file, or the name of a config a plugin ships"
+        "config",
+        metavar="CONFIG",
+        nargs="?" if optional else None,
+        help="a YAML file, or the name of a config a plugin ships",
     )
     parser.add_argument(
         "--set",

@@ -38,9 +38,10 @@ class Launcher:
             return True
         held: set[str] = set()
         while (choice := self.scheduler.next(self.running, held)) is not None:
+            first = choice[1][0].track.walk or ""
             if self._launch_step(*choice):
                 return True
-            held.add(choice[0].walk)
+            held.add(first)
         return False
 
     def settle(self) -> None:

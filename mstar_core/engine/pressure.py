@@ -73,7 +73,7 @@ class Pressure:
             if isinstance(answer, Entry) or len(rows) == 1:
                 return answer, rows
             rows = rows[: max(1, min(answer.rows_that_fit, len(rows) - 1))]
-            step = self.scheduler.step(step.walk, rows)
+            step = self.scheduler.fewer(step, rows)
 
     def make_way(
         self, row: RequestState, short: Shortage, running: Sequence[RequestState]

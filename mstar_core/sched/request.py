@@ -44,6 +44,8 @@ class Track:
     unread: int = 0
     """Steps launched and not retired."""
     ended: bool = False
+    loop: Any = None
+    """Its row, once it is in a loop that fills no edge: the same in every step."""
 
     @property
     def walk(self) -> str | None:
@@ -58,11 +60,12 @@ class Track:
     def advance(self) -> None:
         """Go on to the next part."""
         self.at += 1
-        self.done = 0
+        self.done, self.loop = 0, None
 
     def restart(self) -> None:
         """Back to the first part; what was accepted stays, and what was not read is forgotten."""
         self.at = self.done = self.unread = 0
+        self.loop = None
         self.sampled = self.accepted
 
 

@@ -68,9 +68,11 @@ class Scheduler:
             if state.failing:
                 continue
             for track in state.tracks:
-                row = self._ready(state, track)
-                if row is not None and track.walk is not None and track.walk not in held:
-                    ready.setdefault(track.walk, []).append(row)
+                row = self._ready(state, track) if track.loop is None else _again(state, track)
+                if row is not None:
+                    ready.setdefault(track.parts[track.at].walk, []).append(row)
+        for name in held:
+            ready.pop(name, None)
         if not ready:
             return None
         order = {name: i for i, name in enumerate(self.walks)}
@@ -97,6 +99,12 @@ class Scheduler:
     def launched(self, rows: Sequence[Row], number: int) -> None:
         """Count a step as launched: the records that the next choice is made from."""
         for row in rows:
+            if row is row.track.loop:
+                row.track.done += 1
+                row.track.unread += 1
+                row.track.sampled += row.samples
+                row.state.last_entry = number
+                continue
             track, walk = row.track, self.walks[row.track.walk or ""]
             track.done += row.span
             track.unread += 1
@@ -140,7 +148,10 @@ class Scheduler:
         if walk.name in self.cuts:
             left = min(left, self.cuts[walk.name] - start % self.cuts[walk.name])
         carry = walk.feed == "loop"
-        return Row(state=state, track=track, start=start, span=left, samples=False, carry=carry)
+        row = Row(state, track, start, left, carry and walk.samples, carry)
+        if carry and not any(output.edge for output in walk.outputs):
+            track.loop = row
+        return row
 
     def _fit(self, walk: Walk, ready: Sequence[Row], taken: Sequence[Row]) -> list[Row]:
         """``taken``, and behind it the leading rows of ``ready`` that fit the step.
@@ -149,6 +160,9 @@ class Scheduler:
         """
         left = self.token_budget if walk.max_items is None else walk.max_items
         left -= sum(row.span for row in taken)
+        if walk.feed == "loop":
+            most = min(self.max_rows - len(taken), max(left, not taken))
+            return [*taken, *ready[: max(most, 0)]]
         rows = list(taken)
         for row in ready[: self.max_rows - len(taken)]:
             span = row.span
@@ -159,8 +173,7 @@ class Scheduler:
                     span = span if not walk.chunkable else left
                 else:
                     span = left
-            ends = walk.feed == "loop" or row.start + span >= self._total(row, walk)
-            samples = walk.samples and ends
+            samples = walk.samples and row.start + span >= self._total(row, walk)
             rows.append(Row(row.state, row.track, row.start, span, samples, row.carry))
             left -= span
             if left <= 0:
@@ -173,12 +186,32 @@ class Scheduler:
     def step(self, name: str, rows: Sequence[Row]) -> Step:
         """The declaration of these rows."""
         walk, num = self.walks[name], len(rows)
+        loops = walk.feed == "loop"
         return Step(
             node=walk.node,
             walk=walk.name,
-            handles_B=np.fromiter((r.state.handle for r in rows), np.int64, num),
-            spans_B=np.fromiter((r.span for r in rows), np.int64, num),
-            carry_B=np.fromiter((r.carry for r in rows), bool, num),
-            samples_B=np.fromiter((r.samples for r in rows), bool, num),
-            starts_B=np.fromiter((r.start for r in rows), np.int64, num),
+            handles_B=np.fromiter([r.state.handle for r in rows], np.int64, num),
+            spans_B=_each(1 if loops else [r.span for r in rows], np.int64, num),
+            carry_B=_each(loops or [r.carry for r in rows], np.bool_, num),
+            samples_B=_each(walk.samples if loops else [r.samples for r in rows], np.bool_, num),
+            starts_B=_each(0 if loops else [r.start for r in rows], np.int64, num),
         )
+
+    def fewer(self, step: Step, rows: Sequence[Row]) -> Step:
+        """The declaration of leading ``rows`` of ``step``: of their own walk, if they share one."""
+        own = {row.track.walk or "" for row in rows}
+        return self.step(own.pop() if len(own) == 1 else step.walk, rows)
+
+
+def _again(state: RequestState, track: Track) -> Row | None:
+    """The row of a track in its loop, which stays the same, if it can run."""
+    request = state.request
+    if track.ended or track.sampled >= request.max_new_tokens or (request.gated and track.unread):
+        return None
+    row: Row = track.loop
+    return row
+
+
+def _each(values: int | list[int], dtype: type, num: int) -> np.ndarray:
+    """One value for all rows, or one per row."""
+    return np.full(num, values, dtype) if isinstance(values, int) else np.array(values, dtype)

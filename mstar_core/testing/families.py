@@ -26,6 +26,7 @@ def ledger_prompt(planned: Planned) -> Request:
     """The ledger's request of a plan."""
     ids = [(planned.number * 31 + i * 7) % VOCAB for i in range(planned.prompt)]
     salt, more = planned.number, {"gated": planned.gated, "id": f"r{planned.number}"}
+    more["priority"] = planned.priority
     if planned.like is not None:
         salt = FAMILY_SALT + planned.like
         shared = min(planned.shared, planned.prompt)

@@ -79,6 +79,12 @@ class Case:
         if self.told_at is not None and turn == self.told_at + planned.stop_late:
             core.stop(self.request.id, planned.stop_after)
 
+    @property
+    def num_again(self) -> int:
+        """Items that were run again at most, since the request yielded its memory."""
+        yielded = sum(finish.preemptions for finish in self.finishes)
+        return yielded * (self.planned.prompt + self.planned.new)
+
     def complaints(self) -> Iterator[str]:
         """What is wrong with how it ended."""
         name = self.request.id
@@ -129,8 +135,11 @@ def play(core: EngineCore, schedule: Schedule, subject: Subject) -> list[str]:
         turn += 1
     wrong = [text for case in cases.values() for text in case.complaints()]
     wrong += leftovers(core, core.dropped_rows - dropped, list(cases.values()))
-    if core.lifecycle.counts.rows - rows > schedule.num_items:
-        wrong.append(f"{core.lifecycle.counts.rows - rows} rows for {schedule.num_items} items")
+    again = sum(case.num_again for case in cases.values())
+    if core.lifecycle.counts.rows - rows > schedule.num_items + again:
+        wrong.append(
+            f"{core.lifecycle.counts.rows - rows} rows for {schedule.num_items} + {again} items"
+        )
     return wrong
 
 

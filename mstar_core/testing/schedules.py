@@ -37,6 +37,9 @@ class Setup:
     lag: Lag | None
     row_check: bool
     mixed: str = "off"
+    admission: str = "reserve"
+    preempt: str = "auto"
+    host_bytes: int | None = None
     prefix_cache: str = "off"
     snapshot_every: int = 512
     snapshots: int = 1
@@ -59,6 +62,9 @@ class Setup:
             f"engine.graphs={self.graphs}",
             f"engine.resident={self.resident}",
             f"engine.mixed={self.mixed}",
+            f"engine.admission={self.admission}",
+            f"engine.preempt={self.preempt}",
+            f"limits.host_offload_bytes={'null' if self.host_bytes is None else self.host_bytes}",
             f"engine.prefix_cache={self.prefix_cache}",
             f"engine.max_context={max_context}",
             "engine.capture.require=true",
@@ -86,6 +92,7 @@ class Planned:
     stop_token: int | None = None
     """The stop id is what it samples as this token (from 0)."""
     ignore_stop: bool = False
+    priority: int = 0
     gated: bool = False
     abort_after: int | None = None
     """Turns from its arrival to its abort."""
@@ -131,12 +138,14 @@ class Schedule:
 def draw_setup(seed: int, limits: Limits) -> Setup:
     """A setup in which the largest request of ``limits`` fits."""
     rng = random.Random(f"setup {seed}")
-    max_rows = rng.choice((1, 2, 3, 4, 8))
+    again, tight = random.Random(f"prefix {seed}"), random.Random(f"pressure {seed}")
+    admission, squeezed = tight.choice((("take", True), ("take", False), ("reserve", False)))
+    max_rows = rng.choice((4, 8)) if squeezed else rng.choice((1, 2, 3, 4, 8))
     budget = rng.choice((8, 13, 16, 32, 64))
-    page_tokens = rng.choice((8, 16, 32))
+    page_tokens = 8 if squeezed else rng.choice((8, 16, 32))
     pages = -(-(limits.prompt + limits.new) // page_tokens)
     rows = {rng.randint(1, max_rows), rng.choice((1, max_rows))}
-    again = random.Random(f"prefix {seed}")
+    wide = tight.choice((None, pages, pages + tight.randint(1, 2 * pages)))
     return Setup(
         max_rows=max_rows,
         token_budget=budget,
@@ -149,10 +158,13 @@ def draw_setup(seed: int, limits: Limits) -> Setup:
             sorted({min(rng.choice((4, 8, 16)), budget), rng.choice((8, budget))})
         ),
         page_tokens=page_tokens,
-        num_pages=rng.choice((None, pages, pages + rng.randint(1, 2 * pages))),
+        num_pages=pages if squeezed else wide,
         lag=rng.choice((None, Lag(), Lag(rng.randrange(1000)))),
         row_check=rng.choice((True, False)),
         mixed=rng.choice(("off", "on")),
+        admission=admission,
+        preempt=tight.choice(("auto", "offload", "recompute")),
+        host_bytes=tight.choice((None, None, 0, 2000)),
         prefix_cache=again.choice(("auto", "auto", "off")),
         snapshot_every=page_tokens * again.choice((1, 1, 2)),
         snapshots=again.choice((1, 3, 8)),
@@ -212,6 +224,7 @@ def _draw_request(rng: random.Random, number: int, turn: int, longest: tuple[int
         stop_token=sometimes(0.4, 0, new - 1),
         ignore_stop=rng.random() < 0.1,
         gated=rng.random() < 0.2,
+        priority=rng.choice((0, 0, 0, 1, -1)),
         abort_after=sometimes(0.15, 0, 40),
         stop_after=sometimes(0.25, 0, new),
         stop_late=rng.randint(0, 5),
