@@ -104,11 +104,15 @@ def test_five_turns_and_an_edited_branch_answer_as_cold(opened, mode):
 
 
 @pytest.mark.parametrize("fill", [float("nan"), 1e3], ids=["nan", "1e3"])
-@pytest.mark.parametrize("budget", [16, 23, 64, 65, 200])
+@pytest.mark.parametrize("budget", [1, 7, 16, 64, 65, 200])
 @pytest.mark.parametrize("mode", MODES)
 def test_any_chunk_budget_gives_the_same_tokens_cold_and_warm(opened, mode, budget, fill):
     """GDN-26: the pools hold NaN, or 1e3, wherever nobody has written."""
-    sets = (f"engine.token_budget={budget}", "engine.min_chunk=1", "engine.capture.tokens=[16]")
+    sets = (
+        f"engine.token_budget={budget}",
+        "engine.min_chunk=1",
+        f"engine.capture.tokens=[{min(budget, 16)}]",
+    )
     core = opened(*sets, f"{STATE}.snapshot_every=32", mode=mode, fill=fill)
     long, short = tokens(100), tokens(50)
     assert served(core, ask(long), ask(tokens(90, 3), salt=2)) == [0, 0]
