@@ -1,8 +1,9 @@
 """What the fuzzer says where one part of resident decode or of the fences is undone.
 
-Each names seeds that show it at once. Two of them change no token: with one stream, memory that
-comes back early is written behind the steps that still name it, and a row that has stopped is not
-read again. The first is seen in what cools, the second by the row check.
+Lives of captured, resident engines with steps in flight are played until one of them shows it. Two
+of what is undone change no token: with one stream, memory that comes back early is written behind
+the steps that still name it, and a row that has stopped is not read again. The first is seen in
+what cools, the second by the row check.
 """
 
 import attrs
@@ -19,13 +20,22 @@ from mstar_core.resources.resident import Column
 from mstar_core.sched import Scheduler
 from mstar_core.testing import fuzz
 from mstar_core.testing.fuzz import LIFE, FuzzFailure, fuzz_ledger
+from mstar_core.testing.schedules import Limits, draw_setup
 
 
 @pytest.fixture
 def fuzz_life(monkeypatch, tmp_path):
-    """``fuzz_life(n)``: the seeds of one engine; a failure is not shrunk."""
+    """``fuzz_life(n)``: what is wrong with the seeds of one engine; a failure is not shrunk."""
     monkeypatch.setattr(fuzz, "shrink", lambda failure, subject: failure)
-    return lambda life: fuzz_ledger(range(life * LIFE, (life + 1) * LIFE), tmp_path)
+
+    def play(life):
+        try:
+            fuzz_ledger(range(life * LIFE, (life + 1) * LIFE), tmp_path)
+        except FuzzFailure as failure:
+            return str(failure)
+        return ""
+
+    return play
 
 
 class ColumnOfCarry:
@@ -158,22 +168,23 @@ def advance_only_who_has_not_stopped(patch):
 
 
 UNDONE = {
-    never_consume: (6, "tokens"),
-    keep_the_token_in_the_row: (6, "tokens"),
-    take_the_token_from_the_host: (6, "tokens"),
-    free_without_a_fence: (17, "places cool, want 1"),
-    advance_only_who_has_not_stopped: (17, "cells of device tables differ"),
+    never_consume: ": tokens [",
+    keep_the_token_in_the_row: ": tokens [",
+    take_the_token_from_the_host: ": tokens [",
+    free_without_a_fence: "places cool, want 1",
+    advance_only_who_has_not_stopped: "cells of device tables differ",
 }
+
+
+def lives():
+    """Those of the first hundred in which residence and run-ahead can go wrong."""
+    for life in range(100):
+        setup = draw_setup(life, Limits())
+        if setup.graphs == "recorder" and setup.resident == "auto" and setup.in_flight:
+            yield life
 
 
 @pytest.mark.parametrize("undo", UNDONE, ids=lambda undo: undo.__name__)
 def test_the_fuzzer_finds_what_is_undone(monkeypatch, fuzz_life, undo):
-    life, words = UNDONE[undo]
     undo(monkeypatch.setattr)
-    with pytest.raises(FuzzFailure, match=words):
-        fuzz_life(life)
-
-
-@pytest.mark.parametrize("life", sorted({life for life, _ in UNDONE.values()}))
-def test_the_same_seeds_are_right_where_nothing_is_undone(fuzz_life, life):
-    assert fuzz_life(life) == LIFE
+    assert any(UNDONE[undo] in fuzz_life(life) for life in lives())
