@@ -86,7 +86,7 @@ class Contract(ModelContract):
         draw = np.random.default_rng(5)
         return [
             front.audio_request(
-                (draw.standard_normal(4000 * (i + 1)) * 0.2 * (i + 1)).astype(np.float32),
+                (draw.standard_normal(4000 * (i + 1)) * 0.05 * (i + 1)).astype(np.float32),
                 16000,
                 timestamps=self.timestamps,
                 prompt=" ".join(f"w{n}" for n in draw.integers(3, 99, words)),

@@ -198,6 +198,12 @@ def test_a_needed_plugin_that_is_broken_is_an_error_that_names_it(site):
     assert "not_there_at_all" in str(raised.value.got)
 
 
+def test_a_process_without_stdout_loads_plugins_like_any_other(site, monkeypatch):
+    site.install("tin", **offering("tin"))
+    monkeypatch.setattr(sys, "stdout", None)
+    assert load_plugins(["tin"]).require("tin").name == "tin"
+
+
 def test_serving_a_model_selects_its_owner_and_all_that_bring_more_than_models(site):
     site.install("tin", **offering("tin"))
     site.install("zinc", **offering("zinc"))
