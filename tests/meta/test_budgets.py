@@ -14,6 +14,7 @@ LONG_MODULES = {
     "mstar_core/resources/base.py": "the contract of a resource, every verb on one page",
     "mstar_core/resources/state/resource.py": "one resource: slots, its snapshots and their life",
     "mstar_core/testing/schedules.py": "what a schedule is, and how each part of it is drawn",
+    "mstar_core/sched/scheduler.py": "one choice: who is ready, who fits, what the step says",
     "mstar_core/engine/node.py": "the borders of a forward, host-planned and resident",
     "mstar_core/resources/attention/resource.py": "paged, cross and ragged faces of one resource",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
