@@ -148,9 +148,9 @@ class PrefixReuse:
 
     def _publish(self, state: RequestState, stream: Stream) -> None:
         """Everything up to the tokens that are read; of new tokens, the keys first."""
-        prefix, begin = stream.prefix, len(state.tokens)
+        prefix = stream.prefix
         known = prefix.length - state.items(self.walk)
-        fresh = state.tokens[stream.given + known : begin]
+        fresh = state.tokens[stream.given + known :]
         if fresh:
             columns = {name: values[known:] for name, values in stream.loops.items()}
             columns["ids"] = fresh

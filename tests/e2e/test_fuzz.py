@@ -61,10 +61,10 @@ def test_prompts_that_begin_alike_are_found_in_the_slice(tmp_path):
         cores.append(open_ledger(tmp_path, ledger_sets(setup), setup.lag)[0])
         return cores[-1]
 
-    fuzz_model(open_core, ledger_prompt, ledger_oracle, range(80))
+    fuzz_model(open_core, ledger_prompt, ledger_oracle, range(40))
     counts = [core.stats()["prefix"] for core in cores if core.reuse is not None]
     for name in ("hits", "evicted pages", "evicted snapshots", "skipped snapshots"):
-        assert sum(count[name] for count in counts) > 10, name
+        assert sum(count[name] for count in counts) > 5, name
 
 
 def test_a_fault_is_found_and_shrunk_to_few_requests(tmp_path, monkeypatch):
