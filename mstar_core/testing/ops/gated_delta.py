@@ -111,6 +111,19 @@ class GatedDeltaConformance(OpConformance):
             outputs, static = replay(x)
             self.check(case, static, outputs["o"], contract.TOLERANCE[torch.float32])
 
+    @pytest.mark.parametrize("cut", [64, 1, 130])
+    def test_a_copy_of_a_slot_goes_on_as_the_slot_would(self, cut: int) -> None:
+        """GDN-08, for a backend that says ``snapshots``: another slot, filled by copying alone."""
+        ops, near = self.ops(LONG, torch.float32), contract.TOLERANCE[torch.float32]
+        if not ops.snapshots:
+            pytest.skip("its slots cannot be copied as snapshots, as it says")
+        x, other = self.there(cases.lay(LONG)), self.there(cases.lay(LONG, garbage=GARBAGE[0]))
+        self.run(ops, chunk(x, 0, cut, fresh=True))
+        other.pools.conv_SCK[x.slots] = x.pools.conv_SCK[x.slots]
+        other.pools.ssm_SHDE[x.slots] = x.pools.ssm_SHDE[x.slots]
+        got = self.run(ops, chunk(other, cut, 512, fresh=False))
+        assert_near(got, oracle(LONG, torch.float32)[0][0][cut:], near)
+
     @every_split
     def test_a_mixed_capture_replays_any_order_of_rows(self, case: cases.Case) -> None:
         """Captured on one layout, replayed on another: how long the lead is, is a value."""
