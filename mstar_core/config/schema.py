@@ -124,7 +124,7 @@ class EngineConfig:
         metadata=about("a prompt is not cut into pieces smaller than this many tokens"),
     )
     admission: Literal["take", "reserve"] = field(
-        default="reserve",
+        default="take",
         validator=one_of("take", "reserve"),
         metadata=about(
             "what a request holds before its first step: `take` the memory of its first chunk, "

@@ -174,6 +174,7 @@ def test_a_prompt_that_is_run_again_samples_on_its_last_chunk_alone(opened):
     finishes = play(core, [old, young])
     assert finishes["r2"].preemptions >= 1
     assert (finishes["r2"].generated, finishes["r2"].prompt_items) == (30, 20)
+    assert core.dropped_rows == 0
 
 
 def test_thirteen_of_fourteen_aborted_in_one_turn_leave_the_last_to_finish(opened):
@@ -332,3 +333,41 @@ def test_where_nobody_may_yield_one_request_fails_and_the_others_finish(opened, 
     assert found["r1"].ids == RIGHT["r1"]
     assert found["r2"].finish_reason == "error"
     assert "nobody that may yield" in found["r2"].error["got"]
+
+
+def test_as_many_rows_are_launched_as_have_room(opened):
+    """Three rows decode and the youngest finds no page: the two before it go on, and it is held."""
+    core = opened("engine.in_flight=0", rows=3)
+    requests = [ask(1, 5, 9), ask(2, 6, 9), ask(3, 7, 9)]
+    for request in requests:
+        core.submit(request)
+    pool = core.nodes["ledger"].resources["kv"].table.pool
+    core.turn()
+    core.turn()
+    taken, rows = pool.take(pool.num_free), core.lifecycle.counts.rows
+    core.turn()
+    assert core.lifecycle.counts.rows - rows == 2
+    pool.give_back(taken, -1)
+    turn_to_end(core)
+    assert {n: r.ids for n, r in results(core).items()} == {r.id: RIGHT[r.id] for r in requests}
+
+
+@pytest.mark.parametrize("preempt", ["offload", "recompute"])
+def test_nobody_is_let_in_while_a_row_that_runs_is_short(opened, preempt):
+    """Or what a victim gave up would go to a newcomer, or back to the victim, for ever."""
+    core = opened(f"engine.preempt={preempt}", rows=16, pages=16)
+    for request in many(60):
+        core.submit(request)
+    short_turns = 0
+    while not core.idle:
+        waited = core.pressure._short in core._running
+        waiting, reloads = len(core.line), core.stats()["offload"]["reloads"]
+        core.turn()
+        if waited:
+            short_turns += 1
+            assert len(core.line) >= waiting
+            assert core.stats()["offload"]["reloads"] == reloads
+    assert short_turns > 20
+    assert {n: r.ids for n, r in results(core).items()} == {
+        f"r{i}": RIGHT[f"r{i}"] for i in range(60)
+    }

@@ -153,7 +153,7 @@ def test_pages_come_back_only_behind_the_last_step_that_names_them(opened, order
 @LAGS
 def test_the_next_owner_of_a_page_waits_until_the_overrun_steps_are_read(opened, depth, lag):
     """KV-12: with a pool for one request, the second is admitted behind the fence and is right."""
-    core = opened(depth, lag, "nodes.ledger.resources.kv.num_pages=5")
+    core = opened(depth, lag, "nodes.ledger.resources.kv.num_pages=5", "engine.admission=reserve")
     first, kept = request("a", 3, prompt=9, new=30, stop_at=4)
     second, tokens = request("b", 4, prompt=10, new=30)
     core.submit(first)

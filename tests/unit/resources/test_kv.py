@@ -1,5 +1,6 @@
 """Paged keys and values: pages are promised, taken, shared and given back."""
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -93,6 +94,37 @@ def test_admission_counts_pages_that_others_were_promised(world, kv):
     short = kv.can_open(opening_of(24, keys=("kv",)))
     assert (short.need, short.free) == (3, 2)
     assert kv.can_open(opening_of(16, keys=("kv",))) is None
+
+
+def taking(first, life):
+    return attrs.evolve(opening_of(life, keys=("kv",)), first={"kv": first})
+
+
+def test_admission_may_take_a_first_chunk_alone(world, kv):
+    a = world.open(taking(9, 24))
+    assert (kv.table.num_held[a], kv.table.num_life[a], kv.table.num_owed) == (2, 3, 0)
+    assert kv.table.pool.num_free == 3
+    assert kv.room(step_of(a, spans=9)) is None
+
+
+def test_a_newcomer_leaves_a_page_for_each_stream_that_grows(world, kv):
+    world.open(taking(8, 24))
+    world.open(taking(8, 8))  # has all that it will ever need
+    assert kv.can_open(taking(16, 24)) is None
+    short = kv.can_open(taking(17, 24))
+    assert (short.need, short.free) == (3, 2)
+
+
+def test_a_return_takes_the_page_of_the_next_token_too(world, kv):
+    a = world.open(taking(8, 24))
+    run(world, a, spans=8)
+    kv.offload(a, 0)
+    world.retire()
+    assert kv.table.pool.num_free == 5
+    assert kv.can_reload(a) is None
+    kv.reload(a)
+    assert (kv.table.num_held[a], kv.table.length[a]) == (2, 8)
+    assert kv.room(step_of(a)) is None
 
 
 def test_a_request_longer_than_the_pool_is_refused_at_the_door(world, kv):

@@ -215,3 +215,32 @@ def test_a_launch_is_counted_where_the_next_choice_looks():
     world.step()
     assert (track.done, track.unread, track.sampled, state.last_entry) == (0, 2, 1, 1)
     assert track.loops
+
+
+def test_a_walk_that_is_held_leaves_the_turn_to_the_others():
+    world = World(CHUNKED, DECODE)
+    world.add(3, new=4)
+    world.step()
+    world.add(20, new=4)
+    assert world.scheduler.next(world.running, {"decode"})[0].walk == "prefill"
+    assert world.scheduler.next(world.running, {"prefill"})[0].walk == "decode"
+    assert world.scheduler.next(world.running, {"prefill", "decode"}) is None
+
+
+def test_leading_rows_of_a_step_are_declared_as_a_step_of_their_own():
+    world = World(CHUNKED, DECODE)
+    for _ in range(3):
+        world.add(3, new=4)
+    step, rows = world.scheduler.next(world.running)
+    fewer = world.scheduler.fewer(step, rows[:2])
+    assert (fewer.walk, fewer.handles_B.tolist()) == ("prefill", [10, 11])
+    assert (fewer.spans_B.tolist(), fewer.samples_B.tolist()) == ([3, 3], [True, True])
+
+
+def test_a_row_in_its_loop_is_the_same_in_every_step():
+    world = World(CHUNKED, DECODE)
+    world.add(3, new=6)
+    world.step()
+    first = world.scheduler.next(world.running)[1][0]
+    world.step()
+    assert world.scheduler.next(world.running)[1][0] is first
