@@ -12,6 +12,7 @@ from mstar_core.engine import Engine
 from mstar_core.engine.device import Lag
 from mstar_core.model.front import Request
 from mstar_core.testing.cores import open_wired, results
+from mstar_core.testing.playing import poison
 
 pytestmark = pytest.mark.shared
 
@@ -105,10 +106,11 @@ def alone(tmp_path_factory, slow, cases):
 def test_prompts_that_land_among_decodes_change_no_token_and_no_state(
     tmp_path, slow, cases, alone, mode, budget
 ):
-    """GDN-02, GDN-20: mixed and not, at every budget of a chunk, on a device that is late."""
+    """GDN-02, GDN-20: mixed and not, at every budget of a chunk, over memory full of rubbish."""
     for mixed in ("on", "off"):
         sets = (f"engine.mixed={mixed}", "engine.in_flight=2", *MODES[mode])
         core, wired, _ = opened(tmp_path, slow, budget, *sets, lag=Lag(seed=budget))
+        poison(core, 1e3 if mode == "host-planned" else float("nan"))
         tokens, states = play(core, wired, [case["prompt"] for case in cases])
         assert tokens == [case["greedy"][:NEW] for case in cases]
         for got, want in zip(states, alone, strict=True):
