@@ -80,6 +80,27 @@ def test_mixing_changes_no_token_at_any_budget_and_depth(tmp_path, graphs, budge
                 assert not counts["eager_by_walk"]
 
 
+@pytest.mark.parametrize("graphs", ["off", "recorder"])
+@pytest.mark.parametrize("preempt", ["offload", "recompute"])
+@pytest.mark.parametrize("budget", [7, 16, 65])
+def test_mixed_steps_under_pressure_change_no_token(tmp_path, graphs, preempt, budget):
+    given = [request(1 + i, n, 40) for i, n in enumerate((5, 30, 1, 70, 9, 2, 41))]
+    sets = (
+        "engine.mixed=on",
+        f"engine.graphs={graphs}",
+        "engine.in_flight=2",
+        "engine.admission=take",
+        f"engine.preempt={preempt}",
+        "nodes.ledger.resources.kv.num_pages=20",
+    )
+    core = opened(tmp_path, budget, *sets, lag=Lag(seed=budget))
+    assert arriving(core, given) == {g.id: right(g) for g in given}
+    counts = core.stats()
+    assert counts["by_walk"]["mixed"]
+    yielded = {"offload": counts["offload"]["reloads"], "recompute": counts["recomputed"]}
+    assert yielded[preempt] > 0
+
+
 def test_a_prompt_beside_decodes_costs_no_step_of_its_own(tmp_path):
     steps = {}
     for mixed in ("off", "on"):
