@@ -127,7 +127,7 @@ def test_settings_that_nobody_reads_are_refused_by_name(start, name):
     facts = found.error
     assert facts["where"] == f"settings.{name}"
     assert "no resource" in facts["got"]
-    assert facts["want"] == "no settings"
+    assert facts["want"] == "one of: prefix"
     assert facts["fix"]
     assert (first.ids, last.ids) == (right(request(1)), right(request(3)))
 
