@@ -1,4 +1,4 @@
-"""What the fuzzer says where one part of prefix reuse is undone: a wrong token, or a page that is lost."""
+"""The fuzzer, where one part of prefix reuse is undone: a wrong token, or a page that is lost."""
 
 import pytest
 

@@ -60,7 +60,7 @@ def test_ids_outside_the_vocabulary_fail_their_own_request_alone():
 
 
 SETTINGS = [
-    ({"kv": 5}, "settings.kv", "no resource", "one of: position, prefix, sampler_rules", "position"),
+    ({"kv": 5}, "settings.kv", "no resource", "position, prefix, sampler_rules", "position"),
     ({"rules": 5}, "settings.rules", "no resource", "sampler_rules", "'sampler_rules'"),
     ({"sampler_rules": 5}, "settings.sampler_rules", "5", "a mapping", "leave it out"),
     ({"sampler_rules": {"x": True}}, "settings.sampler_rules.x", "a rule", "nothing", "remove it"),
