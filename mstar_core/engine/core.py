@@ -245,8 +245,7 @@ class EngineCore:
             self._laps.begin()
         self._turn += 1
         for state in self._deadlines.over():
-            if not state.over:
-                self._fail(state, late(state))
+            self._fail(state, late(state))
         self._may_admit |= self.pressure.move()
         lets_in = self.pressure.lets_in(self._running)
         if not self._offloads.is_empty:
@@ -262,7 +261,7 @@ class EngineCore:
         elif self._flight:
             self._retire()
         elif len(self._live) > self._offloads.num_resting:
-            if not (self.pressure.is_moving or self._may_admit):
+            if not (self.pressure.is_moving or (lets_in and self._may_admit)):
                 self._no_progress()
         else:
             if self.conservation and not self._live:
@@ -280,8 +279,11 @@ class EngineCore:
         self._may_admit = True
 
     def _no_progress(self) -> None:
-        """Nothing can be launched or is in flight, and nobody may yield: the youngest fails."""
-        state = max(self._live.values(), key=by_rank)
+        """Nothing can be launched or is in flight, and nobody may yield: the youngest fails.
+
+        Of those that run, if any do: they hold what the others lack.
+        """
+        state = max(self._running or self._live.values(), key=by_rank)
         log.error("request %s makes way, since no step can be launched: %s", state.id, state)
         self._fail(state, stuck(state))
 

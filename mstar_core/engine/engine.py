@@ -148,6 +148,13 @@ class Engine:
         core = self._core
         self._driver.call(lambda: core.abort(request_id))
 
+    def position(self, request_id: str) -> int | None:
+        """How many requests are before one that waits to be admitted; None for one that does not.
+
+        A moment's answer: the line moves on.
+        """
+        return self._core.position(request_id)
+
     def stats(self) -> dict[str, Any]:
         """Counts of steps and rows so far, and what is held."""
         return self._core.stats()
