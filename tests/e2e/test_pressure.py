@@ -121,24 +121,27 @@ def turn_to_end(core, most=5000):
 
 
 def test_an_offloaded_request_that_fits_comes_back_before_an_older_one_that_does_not(opened):
-    """KV-05 (i): 20 pages, A needs 14 and B 12; B runs, then A."""
+    """KV-05 (i): 20 pages, A needs 14 and B 12, of which 8 and 7 are copied; B runs, then A."""
     core = opened("engine.preempt=offload", pages=20)
-    a, b, c = ask(1, 60, 48), ask(2, 50, 42), ask(3, 8, 40)
+    a, b, c = ask(1, 60, 48), ask(2, 50, 42), ask(3, 89, 20)
     core.submit(a)
     core.submit(b)
-    order = []
+    back, order = [], []
     for turn in range(4000):
         if turn == 3:
             core.offload("r1")
             core.offload("r2")
         if turn == 8:
             core.submit(c)
-        if turn == 14:  # c holds pages: A, which is older, does not fit
+        if turn == 14:  # 12 pages are held: A, which is older, does not fit, and B does
             core.reload("r1")
             core.reload("r2")
         if not core.turn() and turn > 14:
             break
+        if turn >= 14:
+            back += [s.id for s in core._running if s.id not in (*back, "r3")]
         order += [e.request for e in core.drain() if isinstance(e, FinishEvent)]
+    assert back == ["r2", "r1"]
     assert sorted(order) == ["r1", "r2", "r3"]
     assert core.stats()["offload"]["offloads"] == core.stats()["offload"]["reloads"]
 
