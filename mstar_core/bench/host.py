@@ -26,6 +26,8 @@ from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import wire
 from mstar_core.model.front import Request
 
+WARM = 16
+"""Turns that are run before those that count, behind the collection of garbage."""
 DELIVERY = ("wait", "deliver")
 """Laps of a turn that read a step; the others plan and launch one."""
 
@@ -75,15 +77,21 @@ class HostTimes:
 def measure(resolved: Resolved, rows: int, steps: int, prompt: tuple[int, int]) -> HostTimes:
     """Decode ``rows`` requests for ``steps`` steps; prompts of (shortest, longest) tokens.
 
-    ``resolved`` must have room for them: ``engine.max_rows`` and a context of the longest prompt
-    and ``steps`` tokens.
+    ``resolved`` must have room for them: ``engine.max_rows``, and a context that no request reaches
+    the end of meanwhile.
     """
     wired = wire(resolved, load_wiring(resolved), torch.device("cpu"), target="cpu")
     core, _ = warm_up(wired, CpuDevice(), CountedGraphs(), lambda phase, done, total: None)
     random = np.random.default_rng(0)
     for _ in range(rows):
         ids = random.integers(1, 200, int(random.integers(*prompt, endpoint=True)))
-        core.submit(Request(arrays={"ids": ids}, max_new_tokens=steps + 64, ignore_stop_ids=True))
+        core.submit(
+            Request(
+                arrays={"ids": ids},
+                max_new_tokens=core.limits.context - len(ids),
+                ignore_stop_ids=True,
+            )
+        )
     alike = 0  # turns in a row that launched all requests as one step: every prompt is through
     while alike < 16:
         before = core.lifecycle.counts.rows
@@ -102,7 +110,7 @@ def _timed(core: EngineCore, resolved: Resolved, rows: int, steps: int) -> HostT
     laps = core.take_laps(Laps())
     gc.collect()
     gc.freeze()
-    for _ in range(steps):
+    for _ in range(WARM + steps):
         core.turn()
         core.events.clear()
     gc.unfreeze()
@@ -114,7 +122,7 @@ def _timed(core: EngineCore, resolved: Resolved, rows: int, steps: int) -> HostT
         for t in tables
     ]
     moved = np.subtract(after, before).sum(0) if tables else np.zeros(5, int)
-    turns = laps.turns
+    turns = laps.turns[WARM:]
     launch = sorted(sum(v for k, v in t.items() if k not in DELIVERY) / 1e3 for t in turns)
     names = list(dict.fromkeys(name for t in turns for name in t))
     share: dict[str, Any] = dict(
