@@ -129,6 +129,29 @@ def test_speech_that_greedy_search_hears_is_heard_without_an_error(heard):
     assert misheard == {"librivox_austen_0880", "espeak_fox"}
 
 
+@pytest.mark.parametrize("resident", ["auto", "off"])
+def test_recorded_steps_hear_the_same_resident_and_host_planned(
+    heard, real_weights, recordings, tmp_path, resident
+):
+    file = tmp_path / "whisper.yaml"
+    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
+    sets = ["engine.max_rows=4", "engine.graphs=recorder", f"engine.resident={resident}"]
+    sets += ["engine.capture.rows=[1,4]", "engine.capture.tokens=[]", "debug.row_check=true"]
+    with Engine.open(file, sets, offline=True) as engine:
+        front = engine.front
+        requests = [front.audio_request(a.samples_T, a.rate) for a in recordings.values()]
+        together = engine.run(requests)
+        first = next(iter(recordings.values()))
+        (alone,) = engine.run([front.audio_request(first.samples_T, first.rate)])
+        stats = engine.stats()
+    texts = {n: front.decode(r.ids) for n, r in zip(recordings, together, strict=True)}
+    assert texts == heard
+    assert alone.ids == together[0].ids
+    if resident == "auto":
+        assert stats["row_check"]["mismatches"] == 0
+        assert stats["row_check"]["rows"] > 100
+
+
 def test_the_same_speech_at_another_rate_in_stereo_gives_the_same_words(engine, recordings):
     from mstar_core.audio import resample
 
