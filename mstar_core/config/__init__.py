@@ -1,10 +1,11 @@
 """Configuration: YAML with line numbers to frozen classes, and where every value came from."""
 
-from mstar_core.config.checks import Bytes, flag, number, one_of, parse_bytes, whole, words
+from mstar_core.config.checks import Bytes, about, flag, number, one_of, parse_bytes, whole, words
 from mstar_core.config.describe import Row, describe
 from mstar_core.config.find import ShippedConfigs
 from mstar_core.config.findings import ConfigErrors
 from mstar_core.config.generation import generation_defaults
+from mstar_core.config.limits import LimitsConfig
 from mstar_core.config.located import Located, Origin
 from mstar_core.config.resolve import Resolved, resolve
 from mstar_core.config.schema import (
@@ -12,12 +13,11 @@ from mstar_core.config.schema import (
     Config,
     DebugConfig,
     EngineConfig,
-    LimitsConfig,
     ModelConfig,
     NodeConfig,
     PluginsConfig,
-    about,
 )
+from mstar_core.config.server import ServerConfig
 from mstar_core.config.structure import structure
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "PluginsConfig",
     "Resolved",
     "Row",
+    "ServerConfig",
     "ShippedConfigs",
     "about",
     "describe",

@@ -20,6 +20,11 @@ from mstar_core.names import nearest
 Validator = Callable[[Any, "Attribute[Any]", Any], None]
 
 
+def about(text: str) -> dict[str, Any]:
+    """Field metadata: the sentence that ``docs/config.md`` prints for this key."""
+    return {"about": text}
+
+
 class ByteUnit:
     """Marks an ``int`` field as a number of bytes, which may be written as ``2GiB``."""
 

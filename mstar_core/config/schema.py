@@ -7,19 +7,16 @@ and a resource's settings are read later, by the class of the plugin that owns t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from attrs import field, frozen
 from attrs.validators import optional
 
-from mstar_core.config.checks import Bytes, flag, number, one_of, whole, words
+from mstar_core.config.checks import Bytes, about, flag, number, one_of, whole, words
+from mstar_core.config.limits import LimitsConfig
 from mstar_core.config.located import Located
+from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError
-
-
-def about(text: str) -> dict[str, Any]:
-    """Field metadata: the sentence that ``docs/config.md`` prints for this key."""
-    return {"about": text}
 
 
 def _nothing() -> Located:
@@ -241,42 +238,6 @@ class NodeConfig:
 
 
 @frozen(kw_only=True)
-class LimitsConfig:
-    """What one request may ask for, and how many may wait."""
-
-    max_prompt_tokens: int | None = field(
-        default=None,
-        validator=optional(whole(1, unit="tokens")),
-        metadata=about("longest prompt taken, in tokens; null is what the context allows"),
-    )
-    max_new_tokens: int | None = field(
-        default=None,
-        validator=optional(whole(1, unit="tokens")),
-        metadata=about("most tokens one request may ask for; null is what the context allows"),
-    )
-    max_waiting: int | None = field(
-        default=None,
-        validator=optional(whole(1, unit="requests")),
-        metadata=about("requests that may wait to be admitted; null is any number"),
-    )
-    max_waiting_tokens: int | None = field(
-        default=None,
-        validator=optional(whole(1, unit="tokens")),
-        metadata=about(
-            "tokens that waiting requests may ask for together, prompts and new ones; null is any "
-            "number"
-        ),
-    )
-    host_offload_bytes: Bytes | None = field(
-        default=None,
-        validator=optional(whole(0, unit="bytes")),
-        metadata=about(
-            "host memory for requests that yield theirs; null is a quarter of what is free"
-        ),
-    )
-
-
-@frozen(kw_only=True)
 class DebugConfig:
     """Checks that cost time and find bugs."""
 
@@ -308,6 +269,7 @@ class Config:
         factory=dict, metadata=about("node name to its backends and resources")
     )
     limits: LimitsConfig = field(factory=LimitsConfig)
+    server: ServerConfig = field(factory=ServerConfig)
     debug: DebugConfig = field(factory=DebugConfig)
 
 

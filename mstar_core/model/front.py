@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.model import request_fields as checked
+from mstar_core.model.answer import Answer, PlainAnswer
 
 _flag = checked.exactly(bool, "true or false", "write True or False")
 _tokens = checked.exactly(int, "an integer of at least 1 (tokens)", "write for example 16")
@@ -72,6 +73,22 @@ class Front(ABC):
     def audio_request(self, samples: np.ndarray, rate: int, **options: Any) -> Request:
         """A request over ``samples`` float32 ``[T]`` or ``[T, channels]`` at ``rate`` Hz."""
         raise _unsupported(self, "audio")
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, as a prompt has them. Raises RequestError if it takes no text."""
+        raise _unsupported(self, "text")
+
+    def ids_request(self, ids: Sequence[int], **options: Any) -> Request:
+        """A request that continues ``ids``. Raises RequestError if the model takes no text."""
+        raise _unsupported(self, "token ids")
+
+    def answer(self, request: Request) -> Answer:
+        """What takes the text of ``request``'s answer apart; by default it is all content."""
+        return PlainAnswer()
+
+    def traits(self) -> dict[str, Any]:
+        """What clients may want to know: languages, voices, sample_rate, max_audio_seconds, …"""
+        return {}
 
     def capabilities(self) -> frozenset[str]:
         """Which of ``text``, ``chat``, ``audio`` the model answers, for commands and routes."""

@@ -56,6 +56,6 @@ def test_every_config_of_the_repository_loads(file):
 
 def test_the_requirements_begin_with_the_core_so_that_an_old_pip_finds_it():
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
-    assert lines[0] == "-e .[testing,audio]"
+    assert lines[0] == "-e .[testing,audio,serve,serve-fast]"
     plugins = {line.removeprefix("-e ./") for line in lines if line.startswith("-e ./")}
     assert plugins == {f"plugins/{package.parent.name}" for package in PACKAGES}

@@ -1,0 +1,1 @@
+"""The HTTP server: a supervisor, API processes, and one engine process (docs/serving.md)."""
