@@ -1,4 +1,4 @@
-"""The playground page: one file, nothing from elsewhere, and nothing it may reach but this server."""
+"""The playground page: one file, nothing from elsewhere, and it may reach this server alone."""
 
 from __future__ import annotations
 
