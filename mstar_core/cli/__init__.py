@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from mstar_core.cli.logs import start_logging
+    from mstar_core.logs import start_logging
 
     start_logging(args.log_level or ("info" if args.verbose else "warning"), args.log_format)
     return int(args.run(args))

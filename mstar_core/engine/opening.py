@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -76,15 +77,19 @@ def open_core(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[EngineCore, Wired, WarmupReport]:
     """A warmed core that the caller drives turn by turn. Raises what ``Engine.open`` raises."""
+    begin = time.perf_counter()
     resolved = resolve_config(config, sets)
     wiring = load_wiring(resolved)
+    loaded = time.perf_counter()
     if device is None:
         device = open_device(pick_device(resolved.config.device))
     where = device.torch_device
     check_graphs(resolved.config.engine.graphs, where.type)
     wired = wire(resolved, wiring, where, target=where.type, offline=offline)
     graphs = open_graphs(resolved.config.engine.graphs, device, wired)
+    before = {"plugins": loaded - begin, "wiring": time.perf_counter() - loaded}
     core, report = warm_up(wired, device, graphs, progress or _quiet)
+    report.seconds = before | report.seconds
     return core, wired, report
 
 

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 
@@ -43,7 +43,9 @@ class Start(codec.Struct, tag=True, frozen=True):
     offline: bool = False
     insecure: bool = False
     log_level: str = "info"
-    log_format: str = "text"
+    log_format: Literal["text", "json"] = "text"
+    spawned: float = 0.0
+    """When the child was started, on the monotonic clock (seconds)."""
 
 
 class Connect(codec.Struct, tag=True, frozen=True):

@@ -11,6 +11,7 @@ LAYERS = {
     "launch": 0,
     "dtypes": 0,
     "clock": 0,
+    "logs": 0,
     "config": 1,
     "ops": 1,
     "text": 1,

@@ -11,7 +11,7 @@ import pytest
 
 from mstar_core import __version__
 from mstar_core.cli import main, parser
-from mstar_core.cli.logs import JsonLines
+from mstar_core.logs import JsonLines
 
 ROOT = Path(__file__).parents[3]
 NO_TORCH = (

@@ -1,4 +1,4 @@
-"""Logging of the command: to stderr, as text or as one JSON object a line."""
+"""Logging of the command and its processes: to stderr, as text or as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ToStderr(logging.Handler):
     """Writes to whatever ``sys.stderr`` is at that moment."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line per record."""
-        print(self.format(record), file=sys.stderr)
+        """One line per record, in one write."""
+        sys.stderr.write(self.format(record) + "\n")
 
 
 def start_logging(level: str, form: Literal["text", "json"]) -> None:
