@@ -35,7 +35,18 @@ LAYERS = {
 """Package or module directly under mstar_core → its layer."""
 ANYWHERE = {"", "hookimpl", "__version__"}
 """Names of mstar_core itself."""
-TORCH_FREE = ("errors", "names", "config", "plugins", "hookspecs", "sched", "text", "cli", "launch")
+TORCH_FREE = (
+    "errors",
+    "names",
+    "client",
+    "config",
+    "plugins",
+    "hookspecs",
+    "sched",
+    "text",
+    "cli",
+    "launch",
+)
 
 
 def runtime_imports(tree):
