@@ -59,7 +59,7 @@ def dry_run(resolved: Resolved, *, offline: bool = False) -> WarmupReport:
 
 
 def _match_weights(wired: Wired) -> tuple[str, ...]:
-    if wired.resolved.config.model.load == "random":
+    if not wired.model.has_checkpoint or wired.resolved.config.model.load == "random":
         return ()
     modules = {name: node.submodule for name, node in wired.nodes.items()}
     maps = {name: wired.model.weight_map(name) for name in modules}

@@ -79,7 +79,7 @@ class Warmup:
         wired = self.wired
         self.report = WarmupReport(
             model=wired.resolved.config.model.name,
-            checkpoint=str(wired.folder),
+            checkpoint=str(wired.folder) if wired.model.has_checkpoint else "no checkpoint",
             device=str(wired.device),
             dtype=str(wired.dtype).removeprefix("torch."),
             graphs="off",

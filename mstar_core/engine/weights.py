@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mstar_core.engine.wire import Wired
 from mstar_core.model.checkpoint import open_checkpoint
-from mstar_core.model.load import load_weights, random_weights
+from mstar_core.model.load import finalise, load_weights, random_weights
 
 RANDOM_SEED = 0
 
@@ -17,6 +17,9 @@ def fill_weights(wired: Wired, progress: Callable[[str, int, int], None]) -> tup
     Raises CheckpointError naming every tensor that does not fit.
     """
     modules = {name: node.submodule for name, node in wired.nodes.items()}
+    if not wired.model.has_checkpoint:
+        finalise(modules)
+        return ()
     if wired.resolved.config.model.load == "random":
         random_weights(modules, RANDOM_SEED, wired.device)
         return ()

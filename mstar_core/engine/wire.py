@@ -110,7 +110,7 @@ def open_model(resolved: Resolved, wiring: Wiring, offline: bool) -> tuple[Model
     """The configured model over its checkpoint's configuration files, and that folder."""
     config = resolved.config.model
     cls = wiring.models.resolve(config.name)
-    folder = resolve_checkpoint(_path(resolved), config.revision, offline=offline)
+    folder = _folder(resolved, cls.has_checkpoint, offline)
     options = resolved.structure_options(
         cls.Options, owner=wiring.models.entries[config.name].owner
     )
@@ -178,13 +178,20 @@ def _dtype(configured: str, model: Model, target: str) -> tuple[torch.dtype, str
     return torch_dtype_named(configured, model.default_dtype()), detail
 
 
-def _path(resolved: Resolved) -> str:
+def _folder(resolved: Resolved, has_checkpoint: bool, offline: bool) -> Path:
+    """The checkpoint's folder; for a model without one, that of the configuration."""
     path = resolved.checkpoint
-    if path is None:
+    if has_checkpoint == (path is None):
         raise ConfigError(
             where="model.path",
-            got=None,
-            want="a checkpoint folder or a hub id",
-            fix="write model.path, or give --set model.path=FOLDER",
+            got=path,
+            want="a checkpoint folder or a hub id"
+            if has_checkpoint
+            else f"no path: the model {resolved.config.model.name} has no checkpoint",
+            fix="write model.path, or give --set model.path=FOLDER"
+            if has_checkpoint
+            else "remove model.path",
         )
-    return path
+    if path is None:
+        return resolved.file.parent
+    return resolve_checkpoint(path, resolved.config.model.revision, offline=offline)

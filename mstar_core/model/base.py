@@ -81,6 +81,9 @@ class Model(ABC):
 
     Options: ClassVar[type] = NoOptions
     """attrs class of ``model.options`` in a deployment's configuration."""
+    has_checkpoint: ClassVar[bool] = True
+    """False: the model has no files. ``model.path`` stays unset, ``open`` is given the folder of
+    the configuration, and nothing fills its parameters."""
 
     @classmethod
     @abstractmethod
