@@ -5,7 +5,7 @@ import re
 
 EMPTY_WORDS = re.compile(r"(manager|handler|helper|util)s?", re.IGNORECASE)
 FOREIGN = re.compile(
-    r"qwen|whisper|llama|mistral|gemma|deepseek|flashinfer|fmha|aiter|cutlass|cudnn|flash_attn",
+    r"qwen|whisper|llama|mistral|gemma|deepseek|flashinfer|fmha|aiter(?!__)|cutlass|cudnn|flash_attn",
     re.IGNORECASE,
 )
 """Models and kernel libraries that the core must not know."""
