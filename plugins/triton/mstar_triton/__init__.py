@@ -1,0 +1,1 @@
+"""Operations of mstar-core as kernels in Triton."""

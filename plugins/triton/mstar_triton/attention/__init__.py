@@ -1,0 +1,1 @@
+"""Attention over pages and over packed rows."""

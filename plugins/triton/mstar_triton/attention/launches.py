@@ -1,0 +1,188 @@
+"""The attention kernels with their grids and tiles, which follow from shapes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from attrs import frozen
+from mstar_core.launch import launch
+from mstar_core.ops.paged_attention import AttentionStep, PagedPlan
+from mstar_core.ops.ragged_attention import RaggedPlan
+from torch import Tensor
+
+from mstar_triton.attention.decode_kernels import combine_kernel, decode_kernel
+from mstar_triton.attention.prefill_kernels import prefill_kernel, prepare_kernel
+from mstar_triton.backend import AMD, FUSED, PROGRAMS
+
+LOG2_E = 1.4426950408889634
+"""Kernels take powers of two, so scores are scaled by this too."""
+MAX_SPLITS = 64
+SPLIT_TOKENS = 4096
+"""A program of a decode step reads no more keys of a full table than this, up to MAX_SPLITS."""
+Pools = tuple[Tensor, Tensor]
+
+
+def pow2(n: int) -> int:
+    """The power of two at or above ``n``."""
+    return int(triton.next_power_of_2(n))
+
+
+@frozen(kw_only=True)
+class Heads:
+    """The heads of one attention, and the tiles that suit them."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    wide: bool
+    """fp32, whose products are exact and whose tiles are small."""
+
+    @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def block_d(self) -> int:
+        """Features of a tile; a product takes no fewer than 16."""
+        return max(16, pow2(self.head_dim))
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        if self.wide or (AMD and self.block_d > 128):
+            return 16 if self.block_d > 128 else 32
+        return 32 if self.block_d > 128 else 64
+
+    @property
+    def rows(self) -> int:
+        """Queries times heads of a prefill tile."""
+        return max(16 if self.wide else 64, pow2(self.group))
+
+    def options(self, stages: int) -> dict[str, Any]:
+        """How a kernel is compiled."""
+        return {
+            "PRECISION": "ieee" if self.wide else "tf32",
+            "num_warps": 4,
+            "num_stages": 1 if self.wide or AMD else stages,
+            **FUSED,
+        }
+
+
+def splits_for(rows: int, kv_heads: int, tokens: int, block: int) -> int:
+    """How many programs share a row's keys: enough to fill a device, none without a tile of work.
+
+    ``tokens`` is what a row of the block table can hold; how long rows are is not known here.
+    """
+    fill = PROGRAMS // max(1, rows * kv_heads)
+    wanted = max(1, fill, -(-tokens // SPLIT_TOKENS))
+    return min(wanted, MAX_SPLITS, max(1, -(-tokens // (2 * block))))
+
+
+def flat(x: Tensor) -> Tensor:
+    """``x`` with its last axis contiguous."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def around(step: AttentionStep | None) -> tuple[Any, ...]:
+    """``(q_norm, k_norm, cos, sin)``, each a tensor or None."""
+    if step is None:
+        return None, None, None, None
+    cos, sin = step.rope or (None, None)
+    return step.q_norm_D, step.k_norm_D, *(None if x is None else flat(x) for x in (cos, sin))
+
+
+def prepare(
+    heads: Heads, new: tuple[Tensor | None, Tensor | None, Tensor | None], pools: Pools,
+    write_T: Tensor, step: AttentionStep | None,
+) -> Tensor | None:  # fmt: skip
+    """Queries normed and turned; keys, normed and turned, and values written to their cells.
+
+    ``new`` is ``(q_TND, k_TGD, v_TGD)``, each of which may be None.
+    """
+    q, k, v = (None if x is None else flat(x) for x in new)
+    norms = around(step)
+    N, G, D = heads.num_heads, heads.num_kv_heads, heads.head_dim
+    out = None if q is None else q.new_empty(q.shape)
+    rot = 0 if norms[2] is None else norms[2].shape[-1]
+    launch(
+        prepare_kernel[(len(write_T),)],
+        q, k, v, out, *pools, write_T, *norms, *strides(q), *strides(k), *strides(v),
+        pools[0].stride(1), pools[0].stride(2), 1e-6 if step is None else step.eps,
+        N=N, G=G, D=D, ROT=rot, BLOCK_N=pow2(N), BLOCK_G=pow2(G), BLOCK_D=heads.block_d,
+        **FUSED,
+    )  # fmt: skip
+    return out
+
+
+def strides(x_TND: Tensor | None) -> tuple[int, int]:
+    """Of a token and of a head."""
+    return (0, 0) if x_TND is None else (x_TND.stride(0), x_TND.stride(1))
+
+
+def decode(
+    heads: Heads, new: tuple[Tensor, Tensor | None, Tensor | None], pools: Pools,
+    plan: PagedPlan, step: AttentionStep, out: Tensor,
+) -> None:  # fmt: skip
+    """One query of each row, or of each row of the lead, into ``out``.
+
+    With a key and value in ``new`` these are written too; norms and rope are those of ``step``.
+    """
+    q, k, v = (None if x is None else flat(x) for x in new)
+    gate = None if step.gate_TND is None else flat(step.gate_TND)
+    rows = plan.lead_rows if plan.num_lead_1 is not None else len(plan.kv_lens_B)
+    N, G, D, p = heads.num_heads, heads.num_kv_heads, heads.head_dim, pools[0].shape[1]
+    width = plan.pages_BW.shape[1]
+    splits = splits_for(rows, G, width * p, heads.keys)
+    parts = stats = None
+    if splits > 1:
+        parts = torch.empty((rows, N, splits, D), dtype=torch.float32, device=out.device)
+        stats = torch.empty((rows, N, splits, 2), dtype=torch.float32, device=out.device)
+    norms = around(step)
+    launch(
+        decode_kernel[(rows, G, splits)],
+        q, k, v, *pools, gate, out, parts, stats,
+        plan.pages_BW, plan.kv_lens_B, plan.write_T, plan.num_lead_1, *norms,
+        *strides(q), *strides(k), *strides(v), *strides(gate), pools[0].stride(1),
+        pools[0].stride(2), plan.pages_BW.stride(0), p, step.scale * LOG2_E, step.eps,
+        N=N, R=heads.group, D=D, ROT=0 if norms[2] is None else norms[2].shape[-1], SPLITS=splits,
+        BLOCK_M=max(16, pow2(heads.group)), BLOCK_D=heads.block_d, BLOCK_S=heads.keys,
+        **heads.options(3),
+    )  # fmt: skip
+    if splits > 1:
+        launch(
+            combine_kernel[(rows, N)],
+            parts, stats, gate, out, plan.num_lead_1, *strides(gate),
+            N=N, D=D, SPLITS=splits, BLOCK_D=heads.block_d, BLOCK_S=pow2(splits), **FUSED,
+        )  # fmt: skip
+
+
+def prefill(
+    heads: Heads, q_TND: Tensor, kv: Pools, plan: PagedPlan | RaggedPlan, step: AttentionStep,
+    out: Tensor,
+) -> None:  # fmt: skip
+    """All queries of rows that are not of the lead into ``out``; no norm and no rope.
+
+    ``kv`` is the pools where ``plan`` has pages, else the keys and values of the packed tokens.
+    """
+    q, gate = flat(q_TND), None if step.gate_TND is None else flat(step.gate_TND)
+    k, v = (flat(x) for x in kv)
+    table: tuple[Any, ...] = (None, None, None)
+    lead, width, page_tokens, axis = None, 0, 1, 0
+    if hasattr(plan, "pages_BW"):
+        table = (plan.pages_BW, plan.kv_lens_B, plan.before_B)
+        lead, width, page_tokens = plan.num_lead_1, plan.pages_BW.stride(0), k.shape[1]
+        axis = 1
+    rows, group = len(plan.q_lens_B), pow2(heads.group)
+    block_q = heads.rows // group
+    launch(
+        prefill_kernel[(-(-len(q) // block_q) + rows, heads.num_kv_heads)],
+        q, k, v, gate, out, *table, plan.q_starts_B, plan.q_lens_B, lead,
+        *strides(q), *strides(gate), k.stride(axis), k.stride(axis + 1), v.stride(axis),
+        v.stride(axis + 1), width, page_tokens, step.scale * LOG2_E, rows,
+        N=heads.num_heads, R=heads.group, D=heads.head_dim, CAUSAL=step.causal,
+        BLOCK_Q=block_q, BLOCK_R=group, BLOCK_D=heads.block_d,
+        BLOCK_S=heads.keys, BLOCK_B=pow2(rows), **heads.options(2),
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""``paged_attention``: what a step does around attention is inside its kernels.
+
+::
+
+    decode     norm, rope, write, attend, gate    one kernel; where keys are split, one more
+    prefill    norm, rope, write                  one kernel, over all tokens
+               attend, gate                       one kernel; a lead is decoded by one of its own
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from attrs import evolve
+from mstar_core.errors import Refusal
+from mstar_core.ops.backend import BindRequest
+from mstar_core.ops.paged_attention import AttentionStep, PagedAttention, PagedPlan
+from mstar_core.ops.paged_attention.contract import OPERATION
+from torch import Tensor
+
+from mstar_triton.attention.launches import Heads, Pools, decode, prefill, prepare
+from mstar_triton.backend import TritonBackend
+
+WIDEST = 256
+"""Features of a head: a tile of keys is as wide."""
+
+
+def write(
+    heads: Heads, k_TGD: Tensor, v_TGD: Tensor, k_PpGD: Tensor, v_PpGD: Tensor, write_T: Tensor
+) -> None:
+    """See :class:`~mstar_core.ops.paged_attention.contract.Write`."""
+    prepare(heads, (None, k_TGD, v_TGD), (k_PpGD, v_PpGD), write_T, None)
+
+
+def attend(
+    heads: Heads, q_TND: Tensor, k_PpGD: Tensor, v_PpGD: Tensor, plan: PagedPlan,
+    *, scale: float, causal: bool,
+) -> Tensor:  # fmt: skip
+    """See :class:`~mstar_core.ops.paged_attention.contract.Attend`."""
+    bare = AttentionStep(scale=scale, causal=causal)
+    return _attended(heads, q_TND, (k_PpGD, v_PpGD), plan, bare)
+
+
+def step(
+    heads: Heads, q_TND: Tensor, k_TGD: Tensor | None, v_TGD: Tensor | None, pools: Pools,
+    plan: PagedPlan, step: AttentionStep,
+) -> Tensor:  # fmt: skip
+    """See :class:`~mstar_core.ops.paged_attention.contract.Step`."""
+    if plan.decode:
+        out = torch.empty_like(q_TND, memory_format=torch.contiguous_format)
+        decode(heads, (q_TND, k_TGD, v_TGD), pools, plan, step, out)
+        return out
+    turns = step.q_norm_D is not None or step.rope is not None
+    if turns or k_TGD is not None:
+        given = (q_TND if turns else None, k_TGD, v_TGD)
+        turned = prepare(heads, given, pools, plan.write_T, step)
+        q_TND = q_TND if turned is None else turned
+    return _attended(heads, q_TND, pools, plan, evolve(step, q_norm_D=None, rope=None))
+
+
+def _attended(
+    heads: Heads, q_TND: Tensor, pools: Pools, plan: PagedPlan, step: AttentionStep
+) -> Tensor:
+    """Queries as they meet the keys, all of which are in the pools."""
+    out = torch.empty_like(q_TND, memory_format=torch.contiguous_format)
+    if plan.decode or plan.num_lead_1 is not None:
+        decode(heads, (q_TND, None, None), pools, plan, step, out)
+    if not plan.decode:
+        prefill(heads, q_TND, pools, plan, step, out)
+    return out
+
+
+class TritonPagedAttention(TritonBackend):
+    """Decode splits keys over programs and plans nothing on the host."""
+
+    operation = OPERATION
+
+    def supports(self, request: BindRequest) -> Refusal | None:
+        """Refuses what every backend here refuses, and heads wider than 256."""
+        width = request.geometry["head_dim"]
+        if width <= WIDEST:
+            return super().supports(request)
+        fix = "choose another backend"
+        return self.refusal("head-dim", f"head_dim {width}", f"at most {WIDEST}", fix)
+
+    def bind(self, request: BindRequest) -> PagedAttention:
+        """The functions above, for the heads of the request."""
+        names = ("num_heads", "num_kv_heads", "head_dim")
+        sizes = {name: request.geometry[name] for name in names}
+        heads = Heads(wide=request.dtype == torch.float32, **sizes)
+        return PagedAttention(
+            step=partial(step, heads),
+            attend=partial(attend, heads),
+            write=partial(write, heads),
+            splits=True,
+        )
+
+
+BACKEND = TritonPagedAttention()

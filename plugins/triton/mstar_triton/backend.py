@@ -1,0 +1,46 @@
+"""What the backends of this plugin share: where they run, and on which dtypes."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+from mstar_core.errors import Refusal
+from mstar_core.ops.backend import Backend, BindRequest
+
+OWNER = "mstar-triton"
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+PROGRAMS = 264
+"""Programs that fill a device: two for each of the 132 multiprocessors of an H200."""
+FUSED = {"enable_fp_fusion": True}
+"""A product and a sum may be one instruction; said because Triton warns where it is left out."""
+AMD = torch.version.hip is not None
+"""The other vendor's compute units hold 64 KiB of shared memory, a fraction of a tile here."""
+
+
+class TritonBackend(Backend):
+    """A backend whose kernels are Triton's: for a GPU, and in three dtypes."""
+
+    name = "triton"
+    hardware = ("cuda", "rocm")
+
+    def available(self, device: str) -> Refusal | None:
+        """Refuses a CPU, and a machine without Triton."""
+        if device == "cpu":
+            fix = "nothing to do: another backend computes it on a CPU"
+            return self.refusal("no-hardware", "device cpu", "a GPU", fix)
+        if find_spec("triton") is None:
+            return self.refusal("no-triton", "no module triton", "Triton 3.6", "install triton")
+        return None
+
+    def supports(self, request: BindRequest) -> Refusal | None:
+        """Refuses dtypes other than fp32, bf16 and fp16."""
+        if request.dtype in DTYPES:
+            return None
+        want, fix = "fp32, bf16 or fp16", "choose another dtype or another backend"
+        return self.refusal("dtype", str(request.dtype), want, fix)
+
+    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
+        """A refusal of this backend."""
+        where = f"operation {self.operation}, backend {self.name}"
+        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=OWNER)

@@ -1,0 +1,36 @@
+"""Every contract, in Triton's interpreter and on a GPU."""
+
+import pytest
+from mstar_core.engine.device import open_device
+from mstar_core.testing.ops import PagedAttentionConformance
+
+from mstar_triton.attention.paged import TritonPagedAttention
+
+
+class OnGpu:
+    device = "cuda"
+
+    def graphs(self):
+        from mstar_core.engine.graphs_cuda import CudaGraphs
+
+        return CudaGraphs(open_device("cuda"))
+
+
+class Interpreted:
+    """A backend as the interpreter runs it: on a CPU, which it refuses otherwise."""
+
+    def available(self, device):
+        return None
+
+
+class InterpretedPagedAttention(Interpreted, TritonPagedAttention):
+    pass
+
+
+class TestPagedAttention(PagedAttentionConformance):
+    backend = InterpretedPagedAttention()
+
+
+@pytest.mark.gpu
+class TestPagedAttentionOnGpu(OnGpu, PagedAttentionConformance):
+    backend = TritonPagedAttention()

@@ -1,0 +1,156 @@
+"""Wide heads, long rows and keys split over programs, against the reference in fp32."""
+
+from functools import partial
+
+import pytest
+import torch
+from attrs import evolve
+from mstar_core.ops.backend import BindRequest
+from mstar_core.ops.functional import rope_angles
+from mstar_core.ops.paged_attention import AttentionStep, cases, reference
+
+from mstar_triton.attention.launches import splits_for
+from mstar_triton.attention.paged import BACKEND
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+LONG = ((599, 1), (0, 1), (130, 1))
+"""Rows of a decode step: one of many tiles, one that begins, one of few."""
+SIZES = [
+    (64, 16, 4, 4),
+    (128, 64, 8, 2),
+    (256, 16, 8, 2),
+    (256, 128, 4, 1),
+    (80, 32, 6, 2),
+]
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
+each_device = pytest.mark.parametrize("device", DEVICES)
+
+
+def case_of(size, rows, **more):
+    head_dim, page_tokens, heads, kv_heads = size
+    return cases.Case(
+        name="wide", rows=rows, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_dim,
+        page_tokens=page_tokens, **more,
+    )  # fmt: skip
+
+
+def bound(case, dtype=torch.float32):
+    names = ("num_heads", "num_kv_heads", "head_dim", "page_tokens")
+    geometry = {name: getattr(case, name) for name in names}
+    return BACKEND.bind(
+        BindRequest(operation="paged_attention", device="cuda", dtype=dtype, geometry=geometry)
+    )
+
+
+def both(case, device, around=None, wide=0, dtype=torch.float32):
+    """``(got, want, pools, pools)`` of one step by the kernels and by the definition.
+
+    ``wide`` adds columns to the block table, as a longer context would.
+    """
+    found = []
+    for step in (bound(case, dtype).step, partial(reference.step, attend=reference.attend)):
+        x = cases.lay(case, dtype=dtype)
+        pages_BW = torch.nn.functional.pad(x.plan.pages_BW, (0, wide))
+        plan = evolve(x.plan, pages_BW=pages_BW)
+        there = {
+            f: v.to(device) if isinstance(v, torch.Tensor) else v
+            for f, v in ((a.name, getattr(plan, a.name)) for a in type(plan).__attrs_attrs__)
+        }
+        plan, pools = type(plan)(**there), (x.k_PpGD.to(device), x.v_PpGD.to(device))
+        q, k, v = (t.to(device) for t in (x.q_TND, x.k_TGD, x.v_TGD))
+        made = AttentionStep(scale=case.scale, causal=case.causal)
+        if around is not None:
+            made = around(case, x, made, device)
+        found.append((step(q, k, v, pools, plan, made).cpu(), [pool.cpu() for pool in pools]))
+    (got, mine), (want, theirs) = found
+    return got[: x.num_real], want[: x.num_real], mine, theirs
+
+
+def everything(case, x, step, device):
+    """Norms, rope over a quarter of a head, and a gate."""
+    D = case.head_dim
+    at_T = (x.plan.before_B[x.plan.row_T.long()] + x.plan.col_T).long()
+    gate = torch.sin(torch.arange(2 * x.q_TND.numel()).float()).view(*x.q_TND.shape[:2], -1)
+    cos, sin = rope_angles(at_T, D // 4, 1e4)
+    return evolve(
+        step,
+        gate_TND=gate.to(device, x.q_TND.dtype)[..., D:],
+        q_norm_D=torch.linspace(0.5, 1.5, D, device=device),
+        k_norm_D=torch.linspace(1.2, 0.8, D, device=device),
+        rope=(cos.to(device), sin.to(device)),
+    )
+
+
+def assert_same(found, near=2e-5):
+    got, want, mine, theirs = found
+    torch.testing.assert_close(got, want, atol=near, rtol=near)
+    for pool, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(pool[1:], other[1:], atol=near, rtol=near, equal_nan=True)
+
+
+def test_keys_are_split_until_a_device_is_full_and_each_program_has_work():
+    assert splits_for(rows=1, kv_heads=2, tokens=1 << 20, block=64) == 64
+    assert splits_for(rows=16, kv_heads=2, tokens=1024, block=32) == 8
+    assert splits_for(rows=64, kv_heads=2, tokens=1024, block=32) == 2
+    assert splits_for(rows=128, kv_heads=2, tokens=1024, block=32) == 1
+    assert splits_for(rows=256, kv_heads=2, tokens=32768, block=32) == 8
+    assert splits_for(rows=1, kv_heads=2, tokens=16, block=64) == 1
+
+
+@each_device
+@each_size
+def test_a_decode_step_over_split_keys_is_the_definition(size, device):
+    """Norms, rope, the new token's cell, poisoned cells behind every row, and the gate."""
+    assert_same(both(case_of(size, LONG, decode=1, pad_rows=1), device, everything, wide=3))
+
+
+@each_device
+@each_size
+def test_a_chunk_behind_a_prefix_is_the_definition(size, device):
+    rows = ((70, 37), (0, 5), (16, 0), (3, 1))
+    found = both(case_of(size, rows, pad_rows=2, pad_tokens=3), device, everything)
+    assert_same(found)
+
+
+@each_device
+def test_a_lead_is_decoded_over_split_keys_and_the_rest_is_not(device):
+    case = case_of((64, 16, 8, 2), ((599, 1), (37, 1), (20, 9)), lead=2, pad_rows=1, pad_tokens=2)
+    assert_same(both(case, device, everything, wide=100))
+
+
+@each_device
+def test_queries_and_gates_may_be_strided_and_pools_of_another_dtype(device):
+    """The next decode step reads what a bf16 pool keeps of an fp32 key."""
+    case = case_of((64, 16, 4, 2), ((40, 1), (3, 1)), decode=1)
+    x = cases.lay(case)
+    pools = [[p.to(device, torch.bfloat16) for p in (x.k_PpGD, x.v_PpGD)] for _ in range(2)]
+    packed = torch.cat([x.q_TND, x.q_TND + 1], -1).to(device)
+    q, gate = packed[..., :64], packed[..., 64:]
+    k, v = x.k_TGD.to(device), x.v_TGD.to(device)
+    plan = evolve(x.plan, **{
+        n: getattr(x.plan, n).to(device) for n in ("pages_BW", "kv_lens_B", "before_B", "write_T")
+    })  # fmt: skip
+    step = AttentionStep(scale=case.scale, gate_TND=gate)
+    got, want = (
+        run(q, k, v, tuple(pool), plan, step).cpu()
+        for run, pool in zip((bound(case).step, reference.step), pools, strict=True)
+    )
+    torch.testing.assert_close(got, want, atol=2e-2, rtol=2e-2)
+    keys = (pool[0][1:].cpu().float() for pool in pools)
+    torch.testing.assert_close(*keys, atol=0, rtol=1e-2, equal_nan=True)
+
+
+@pytest.mark.gpu
+def test_three_runs_are_equal_to_the_bit():
+    case = case_of((256, 16, 8, 2), LONG, decode=1)
+    runs = [both(case, "cuda", everything, wide=60, dtype=torch.bfloat16)[0] for _ in range(3)]
+    assert torch.equal(runs[0], runs[1])
+    assert torch.equal(runs[0], runs[2])
+
+
+def test_heads_wider_than_a_tile_are_refused():
+    geometry = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 512, "page_tokens": 16}
+    request = BindRequest(
+        operation="paged_attention", device="cuda", dtype=torch.bfloat16, geometry=geometry
+    )
+    assert BACKEND.supports(request).code == "head-dim"
