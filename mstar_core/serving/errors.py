@@ -24,6 +24,7 @@ CODES: dict[str, tuple[int, str]] = {
     "audio_too_long": (400, "invalid_request_error"),
     "media_not_allowed": (400, "invalid_request_error"),
     "invalid_host": (400, "invalid_request_error"),
+    "origin_not_allowed": (403, "invalid_request_error"),
     "invalid_api_key": (401, "authentication_error"),
     "route_not_found": (404, "invalid_request_error"),
     "route_not_offered": (404, "invalid_request_error"),

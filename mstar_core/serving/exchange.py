@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from starlette.requests import Request as HttpRequest
 
 from mstar_core.config.limits import LimitsConfig
+from mstar_core.config.server import ServerConfig
 from mstar_core.model.front import Front
+from mstar_core.serving.admission import Admission, Ticket
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.link import Link
+from mstar_core.serving.metrics import Metrics
+
+if TYPE_CHECKING:
+    from mstar_core.serving.routes import Route
 
 
 @frozen(kw_only=True)
@@ -35,8 +41,13 @@ class Service:
 
     limits: LimitsConfig
     link: Link
+    server: ServerConfig = field(factory=ServerConfig)
     card: ModelCard | None = None
     front: Front | None = None
+    metrics: Metrics = field(factory=Metrics)
+    admission: Admission = field(
+        default=Factory(lambda self: Admission(self.limits, self.server.processes), takes_self=True)
+    )
 
     def loaded(self) -> tuple[Front, ModelCard]:
         """The front and the card. Raises ApiError ``not_ready`` while they are not there yet."""
@@ -55,11 +66,30 @@ class Exchange:
     """``x-request-id``: the client's own where it is sane, else ours."""
     key: str = ""
     """Label of the API key used (its position in the list); empty where none is needed."""
+    route: Route | None = None
+    """None: no route has this path."""
+    ticket: Ticket | None = None
+    """Its place in the server; held by requests to the model."""
     started: float = field(factory=time.perf_counter)
+    headers: dict[str, str] = field(factory=dict)
+    """Headers, in lower case, that the answer gets whoever makes it."""
     line: dict[str, Any] = field(factory=dict)
-    """Fields of the completion line: tokens, outcome, ttft_ms, …; numbers and closed words only."""
+    """Fields of the completion line (:mod:`mstar_core.serving.completion_log`)."""
 
     @property
     def group(self) -> str:
         """The name by which its engine requests are cancelled: a key cancels only its own."""
-        return f"{self.key}/{self.id}"
+        return group_of(self.key, self.id)
+
+    def admit(self, *, tokens: int = 0, audio_s: float = 0.0) -> None:
+        """Count what this request asks for (prompt and new tokens, seconds of sound) until its end.
+
+        Call it before the first ``submit``. Raises ApiError ``overloaded`` or ``limit_exceeded``.
+        """
+        if self.ticket is not None:
+            self.ticket.take(tokens=tokens, audio_s=audio_s)
+
+
+def group_of(key: str, request_id: str) -> str:
+    """The name of one key's request inside the engine."""
+    return f"{key}/{request_id}"
