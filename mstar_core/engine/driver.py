@@ -28,6 +28,10 @@ class Driver:
         self.core = core
         self.fault: Exception | None = None
         self.closed = False
+        self.acts = 0
+        """Turns and calls that have come to their end; while one is under way it stands still."""
+        self.resting = True
+        """The thread waits for something to do."""
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._listeners: dict[str, Listener] = {}
         self._door = threading.RLock()
@@ -93,6 +97,7 @@ class Driver:
         try:
             while self._take_in(block=self.core.idle):
                 self.core.turn()
+                self.acts += 1
                 self._deliver()
             self.core.abort_all()
             while not self.core.idle:
@@ -108,10 +113,12 @@ class Driver:
     def _take_in(self, *, block: bool) -> bool:
         """Apply everything in the inbox; False when the engine is to close."""
         while True:
+            self.resting = block
             try:
                 call = self._inbox.get(block=block)
             except queue.Empty:
                 return True
+            self.resting = False
             if call is None:
                 return False
             try:
@@ -120,6 +127,7 @@ class Driver:
                 raise
             except Exception:  # one bad call is nobody else's end
                 log.exception("a call to the engine failed")
+            self.acts += 1
             self._deliver()
             block = False
 

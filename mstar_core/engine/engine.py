@@ -67,6 +67,11 @@ class Engine:
         return cls(core, wired, report)
 
     @property
+    def driver(self) -> Driver:
+        """The engine's thread, for a program that listens to its events on that thread."""
+        return self._driver
+
+    @property
     def front(self) -> Front:
         """The model's front; its tokenizer is loaded when first asked for."""
         if self._front is None:
