@@ -10,8 +10,10 @@ from mstar_core.plugins.discover import NameLists, discover
 from mstar_core.plugins.record import PluginRecord, shipped_configs
 
 
-def add_config_arguments(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """CONFIG, ``--set`` (repeatable), ``--json`` and ``--offline``.
+def add_config_arguments(
+    parser: argparse.ArgumentParser, *, optional: bool = False, json: bool = True
+) -> None:
+    """CONFIG, ``--set`` (repeatable), ``--json`` unless False, and ``--offline``.
 
     They arrive as ``args.config``, ``args.sets``, ``args.json`` and ``args.offline``.
     """
@@ -30,7 +32,8 @@ def add_config_arguments(parser: argparse.ArgumentParser, *, optional: bool = Fa
         metavar="KEY=VALUE",
         help="override one value, such as engine.max_rows=8; may be given again",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--offline", action="store_true", help="never ask the hub; use folders and its cache"
     )

@@ -13,8 +13,9 @@ from mstar_core.engine.device_memory import pick_device
 from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
-from mstar_core.engine.wire import Wired, wire
+from mstar_core.engine.wire import Wired, open_model, wire
 from mstar_core.errors import ConfigError
+from mstar_core.model.front import Front
 from mstar_core.plugins import NameLists, Wiring, discover, load_plugins, select_for
 from mstar_core.plugins.record import shipped_configs
 
@@ -30,6 +31,15 @@ def load_wiring(resolved: Resolved) -> Wiring:
         owner = next(r for r in wiring.records if config.model.name in r.offers.models)
         wiring.require(owner.name)
     return wiring
+
+
+def open_front(resolved: Resolved, *, offline: bool = False) -> Front:
+    """The front of the configured model alone: no weights, no device, no engine.
+
+    Raises ConfigError, CheckpointError or PluginError.
+    """
+    model, _ = open_model(resolved, load_wiring(resolved), offline)
+    return model.front()
 
 
 def resolve_config(config: str | Path | Resolved, sets: Sequence[str] = ()) -> Resolved:

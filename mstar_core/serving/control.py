@@ -5,7 +5,7 @@ is the order to end: a child whose supervisor is gone does not stay.
 
 ::
 
-    supervisor → child   Start · Connect · State · Drain · Stop · Scrape · Scraped
+    supervisor → child   Start · Connect · State · StartedUp · Drain · Stop · Scrape · Scraped
     child → supervisor   Phase · Ready · Beat · Drained · Failed · Scrape · Scraped
 """
 
@@ -67,6 +67,12 @@ class State(codec.Struct, tag=True, frozen=True):
     eta_s: float | None = None
     max_context: int = 0
     """Tokens, known from ``ready`` on."""
+
+
+class StartedUp(codec.Struct, tag=True, frozen=True):
+    """To API processes: the start-up table (``startup.StartUp.as_dict``)."""
+
+    table: dict[str, Any]
 
 
 class Drain(codec.Struct, tag=True, frozen=True):
@@ -135,6 +141,7 @@ Message = (
     Start
     | Connect
     | State
+    | StartedUp
     | Drain
     | Stop
     | Phase

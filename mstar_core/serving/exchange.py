@@ -15,6 +15,7 @@ from mstar_core.serving.admission import Admission, Ticket
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.link import Link
 from mstar_core.serving.metrics import Metrics
+from mstar_core.serving.peers import Peers
 
 if TYPE_CHECKING:
     from mstar_core.serving.routes import Route
@@ -45,6 +46,10 @@ class Service:
     card: ModelCard | None = None
     front: Front | None = None
     metrics: Metrics = field(factory=Metrics)
+    peers: Peers | None = None
+    """The other API processes; None: there are none."""
+    start_up: dict[str, Any] | None = None
+    """``startup.StartUp.as_dict`` of the server's start, once it is over."""
     admission: Admission = field(
         default=Factory(lambda self: Admission(self.limits, self.server.processes), takes_self=True)
     )

@@ -19,7 +19,7 @@ from mstar_core.model.front import Request
 from mstar_core.serving.arena import Arena
 from mstar_core.serving.crossing import submit_of
 from mstar_core.serving.errors import ApiError
-from mstar_core.serving.link import EngineState
+from mstar_core.serving.link import Ended, EngineState
 from mstar_core.serving.messages import Cancel
 from mstar_core.serving.peer import Peer, RemoteGeneration
 
@@ -69,10 +69,16 @@ class RemoteLink:
         Raises ApiError, also ``limit_exceeded`` for an input that is larger than the shared memory;
         RequestError for arrays of a type that does not cross.
         """
-        peer = self._peer
         if self.state.phase == "draining":
             raise ApiError("draining", "The server is about to stop.", retry_after_s=1)
-        if peer is None or not self.state.is_ready:
+        if not self.state.is_ready:
+            raise ApiError("not_ready", "The engine is not ready; see /ready.", retry_after_s=1)
+        return self.begin(request, group=group)
+
+    def begin(self, request: Request, *, group: str) -> RemoteGeneration:
+        """``submit`` whatever the state is: before it is ``ready``, requests warm everything up."""
+        peer = self._peer
+        if peer is None:
             raise ApiError("not_ready", "The engine is not ready; see /ready.", retry_after_s=1)
         if peer.is_full:
             raise ApiError("overloaded", "The engine does not keep up.", retry_after_s=1)
@@ -94,6 +100,14 @@ class RemoteLink:
             raise
         peer.live[generation.stream] = generation
         return generation
+
+    def fail_all(self, code: str) -> int:
+        """End every live request with ``code`` of ``serving.errors``; how many there were."""
+        live = [] if self._peer is None else list(self._peer.live.values())
+        for generation in live:
+            generation.abort()
+            generation.end(Ended(reason="error", code=code))
+        return len(live)
 
     async def cancel(self, group: str) -> int:
         """See :class:`~mstar_core.serving.link.Link`; 0 where the engine ends meanwhile."""
