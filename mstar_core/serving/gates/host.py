@@ -34,7 +34,7 @@ class Hosts:
                 "The host of the request is no name of this server; --allowed-host adds one.",
             )
         origin = headers.get("origin")
-        if origin is None or origin in self._origins or self._is_own(origin, hosts[0]):
+        if origin is None or {origin, "*"} & self._origins or _is_own(origin, hosts[0]):
             return None
         raise ApiError(
             "origin_not_allowed",
@@ -43,10 +43,6 @@ class Hosts:
 
     def _knows(self, name: str) -> bool:
         return name in self._names or _is_address(name)
-
-    def _is_own(self, origin: str, host: str) -> bool:
-        scheme, _, authority = origin.partition("://")
-        return scheme in ("http", "https") and authority.lower() == host.lower()
 
 
 def name_of(host: str) -> str:
@@ -59,6 +55,11 @@ def name_of(host: str) -> str:
         return parts.hostname or ""
     except ValueError:
         return ""
+
+
+def _is_own(origin: str, host: str) -> bool:
+    scheme, _, authority = origin.partition("://")
+    return scheme in ("http", "https") and authority.lower() == host.lower()
 
 
 def _is_address(name: str) -> bool:
