@@ -70,7 +70,8 @@ async def read_json(http: HttpRequest, most_levels: int) -> None:
 def check_form(http: HttpRequest) -> None:
     """Raises ApiError ``unsupported_media_type`` for what is no multipart form."""
     if media_type(http) != "multipart/form-data":
-        raise ApiError("unsupported_media_type", "The body must be multipart/form-data.")
+        message = "The body must be multipart/form-data or application/json."
+        raise ApiError("unsupported_media_type", message)
 
 
 def media_type(http: HttpRequest) -> str:

@@ -34,10 +34,10 @@ _PARAMETER = re.compile(r"\{(\w+)(?::path)?\}")
 def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     """OpenAPI 3.1 of ``routes``; every error's code and status is listed with its operation."""
     routes = list(routes)
-    types = [t for route in routes for t in (route.body, route.answer) if t is not None]
-    unique = list(dict.fromkeys(types))
-    made, parts = schemas(unique)
-    of_type = dict(zip(unique, made, strict=True))
+    bodies = [route.body for route in routes if route.body is not None]
+    types = list(dict.fromkeys([*bodies, *(t for route in routes for t in answers_of(route))]))
+    made, parts = schemas(types)
+    of_type = dict(zip(types, made, strict=True))
     paths: dict[str, Any] = {}
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
@@ -63,6 +63,13 @@ def codes_of(route: Route) -> list[str]:
     return list(dict.fromkeys(codes))
 
 
+def answers_of(route: Route) -> tuple[Any, ...]:
+    """The types of JSON that ``route`` answers with."""
+    if route.answer is None:
+        return ()
+    return route.answer if isinstance(route.answer, tuple) else (route.answer,)
+
+
 def _operation(route: Route, of_type: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
@@ -73,20 +80,16 @@ def _operation(route: Route, of_type: dict[Any, Any]) -> dict[str, Any]:
     if names := _PARAMETER.findall(route.path):
         operation["parameters"] = [_parameter(name) for name in names]
     if route.body is not None:
-        media = "multipart/form-data" if route.form else _JSON
-        operation["requestBody"] = {
-            "required": True,
-            "content": {media: {"schema": of_type[route.body]}},
-        }
+        kinds = ["multipart/form-data", _JSON] if route.form else [_JSON]
+        content = {kind: {"schema": of_type[route.body]} for kind in kinds}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
 def _answer(route: Route, of_type: dict[Any, Any]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    if route.answer is not None:
-        content[_JSON] = {"schema": of_type[route.answer]}
-    else:
-        content[route.answer_media] = {}
+    content: dict[str, Any] = {media: {} for media in (route.answer_media, *route.also)}
+    if answers := [of_type[answer] for answer in answers_of(route)]:
+        content[_JSON] = {"schema": answers[0] if len(answers) == 1 else {"anyOf": answers}}
     if route.streams:
         content["text/event-stream"] = {}
     return {"description": "The answer", "content": content}

@@ -13,9 +13,10 @@ METRICS_HEAD = """# Metrics
 
 A request is observed once, at its end, so a token costs nothing here; for the same reason
 `mstar_inter_token_latency_seconds` has one value per request, its mean. Labels come from closed
-sets: paths of the route table (`other` for what is no route of the model), outcomes, codes, pools of
-the engine. All there can be are at most 200 series, buckets not counted. What the engine says is as
-of its last heartbeat.
+sets: paths of the route table (`other` for what is no route of the model), outcomes, codes, pools
+of the engine. All there can be are at most 200 series, buckets not counted. What the engine says is
+as of its last heartbeat. With several API processes, one answers for all: counts and times are
+summed, and the engine is counted once.
 
 | name | kind | labels | what it is |
 |---|---|---|---|

@@ -30,10 +30,12 @@ class Route:
     body: Any = None
     """Request type (attrs, every field constrained); None: no body."""
     form: bool = False
-    """The body is ``multipart/form-data``; ``body`` describes its fields."""
+    """The body is ``multipart/form-data``, or else JSON; ``body`` describes the fields of both."""
     answer: Any = None
-    """Response type; None: not JSON (``answer_media``)."""
+    """Response type, or a tuple of those there are; None: not JSON (``answer_media``)."""
     answer_media: str = "application/json"
+    also: tuple[str, ...] = field(default=())
+    """Media types that a request may ask for instead."""
     streams: bool = False
     """May answer ``text/event-stream`` as well."""
     codes: tuple[str, ...] = field(default=())

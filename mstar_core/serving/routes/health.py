@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mstar_core.serving.codec import Meta, to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
+from mstar_core.serving.protocol.fields import BIG
 from mstar_core.serving.reply import error_response
 from mstar_core.serving.routes import Route
 
@@ -27,10 +28,10 @@ class Ready:
 
     phase: Annotated[str, Meta(max_length=64)]
     """``ready`` in a 200; ``starting``, a phase of the warmup, ``stalled``, … in a 503."""
-    done: Annotated[int, Meta(ge=0)]
+    done: Annotated[int, Meta(ge=0, le=BIG)]
     """Parts of the phase that are done, of ``total``."""
-    total: Annotated[int, Meta(ge=0)]
-    eta_s: Annotated[float, Meta(ge=0)] | None
+    total: Annotated[int, Meta(ge=0, le=BIG)]
+    eta_s: Annotated[float, Meta(ge=0, le=BIG)] | None
     """Seconds until it may be ready; null where nobody knows."""
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mstar_core.serving.codec import Meta, to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange, ModelCard
+from mstar_core.serving.protocol.fields import BIG
 from mstar_core.serving.routes import Route
 from mstar_core.serving.routes.table import all_routes
 
@@ -32,13 +33,13 @@ class Modalities:
 class Limits:
     """What one request may ask for."""
 
-    max_context: Annotated[int, Meta(ge=1)]
+    max_context: Annotated[int, Meta(ge=1, le=BIG)]
     """Tokens of prompt and answer together."""
-    max_prompt_tokens: Annotated[int, Meta(ge=1)] | None
-    max_new_tokens: Annotated[int, Meta(ge=1)] | None
-    max_choices: Annotated[int, Meta(ge=1)]
-    max_body_bytes: Annotated[int, Meta(ge=1)]
-    max_audio_seconds: Annotated[float, Meta(gt=0)]
+    max_prompt_tokens: Annotated[int, Meta(ge=1, le=BIG)] | None
+    max_new_tokens: Annotated[int, Meta(ge=1, le=BIG)] | None
+    max_choices: Annotated[int, Meta(ge=1, le=BIG)]
+    max_body_bytes: Annotated[int, Meta(ge=1, le=BIG)]
+    max_audio_seconds: Annotated[float, Meta(gt=0, le=BIG)]
 
 
 @frozen(kw_only=True)
@@ -47,9 +48,9 @@ class Model:
 
     id: Word
     object: Literal["model"] = "model"
-    created: Annotated[int, Meta(ge=0)]
+    created: Annotated[int, Meta(ge=0, le=BIG)]
     owned_by: Word = "mstar"
-    max_model_len: Annotated[int, Meta(ge=1)]
+    max_model_len: Annotated[int, Meta(ge=1, le=BIG)]
     modalities: Modalities
     routes: Words
     limits: Limits

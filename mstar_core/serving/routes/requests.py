@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mstar_core.serving.codec import Meta, to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange, group_of
+from mstar_core.serving.protocol.fields import BIG
 from mstar_core.serving.routes import Route
 
 
@@ -18,7 +19,7 @@ class Cancelled:
     """What a cancel ended."""
 
     id: Annotated[str, Meta(max_length=128)]
-    cancelled: Annotated[int, Meta(ge=1)]
+    cancelled: Annotated[int, Meta(ge=1, le=BIG)]
     """Generations that were ended; a request of ``n`` choices has ``n``."""
 
 

@@ -209,7 +209,7 @@ steps = st.lists(
 @settings(max_examples=200)
 @given(steps=steps)
 def test_whatever_is_asked_refused_or_raised_all_of_it_comes_back(steps):
-    limits = dict(max_open=4, max_open_tokens=200, max_open_audio_seconds=20.0)
+    limits = {"max_open": 4, "max_open_tokens": 200, "max_open_audio_seconds": 20.0}
     gate = admission(max_open_per_key=2, max_audio_seconds=10.0, **limits)
     live = []
     for act, which, tokens, audio_s in steps:

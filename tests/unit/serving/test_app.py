@@ -229,11 +229,13 @@ class TestJsonRoutes:
         server = self.rig(rig, limits={"max_json_depth": 8})
         assert server.ask("/v1/do", b'{"a": "' + b"[" * 99 + b'"}').status == 200
 
-    def test_a_form_route_takes_forms_alone(self, rig):
+    def test_a_form_route_takes_forms_and_json(self, rig):
         server = rig(routes=[route(echo, body=dict, form=True)])
-        check_error(server.ask("/v1/do", b"{}"), "unsupported_media_type")
         form = ("content-type", "multipart/form-data; boundary=x")
         assert server.ask("/v1/do", b"--x--", headers=[form]).status == 200
+        assert server.ask("/v1/do", b"{}").status == 200
+        other = server.ask("/v1/do", b"x", headers=[("content-type", "text/plain")])
+        check_error(other, "unsupported_media_type")
 
 
 class TestCompletionLine:
