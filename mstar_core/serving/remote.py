@@ -35,6 +35,7 @@ class RemoteLink:
         """Set by whoever the supervisor tells; the end of a connection makes it ``restarting``."""
         self._peer: Peer | None = None
         self._numbers = count(1)
+        self._attached = 0
 
     @property
     def num_live(self) -> int:
@@ -57,6 +58,7 @@ class RemoteLink:
         peer = Peer(loop, arena, self._lost)
         await loop.create_unix_connection(lambda: peer, sock=connection)
         self._peer = peer
+        self._attached += 1
 
     def detach(self) -> None:
         """End the connection; every generation ends with ``engine_restarted``. Idempotent."""
@@ -122,7 +124,8 @@ class RemoteLink:
 
     def stats(self) -> Mapping[str, Any]:
         """See :class:`~mstar_core.serving.link.Link`; told anew each half second."""
-        return {} if self._peer is None else self._peer.stats
+        told = {} if self._peer is None else self._peer.stats
+        return {**told, "restarts": max(self._attached - 1, 0)}
 
     def _lost(self, peer: Peer) -> None:
         if peer is self._peer:
