@@ -13,6 +13,7 @@ from attrs import field, frozen
 from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.model import request_fields as checked
 from mstar_core.model.answer import Answer, PlainAnswer
+from mstar_core.model.segment import Segment
 
 _flag = checked.exactly(bool, "true or false", "write True or False")
 _tokens = checked.exactly(int, "an integer of at least 1 (tokens)", "write for example 16")
@@ -67,12 +68,41 @@ class Front(ABC):
         raise _unsupported(self, "text prompts")
 
     def chat_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
-        """A request that answers ``messages``. Raises RequestError if the model does not chat."""
+        """A request that answers ``messages``. Raises RequestError if the model does not chat.
+
+        A front whose model can think takes ``think`` (true or false), and one whose model can call
+        tools takes ``tools``; :meth:`chat_options` says so.
+        """
         raise _unsupported(self, "chat")
 
     def audio_request(self, samples: np.ndarray, rate: int, **options: Any) -> Request:
-        """A request over ``samples`` float32 ``[T]`` or ``[T, channels]`` at ``rate`` Hz."""
+        """A request over ``samples`` float32 ``[T]`` or ``[T, channels]`` at ``rate`` Hz.
+
+        ``options`` of speech recognition: ``language`` (a code), ``task`` (``translate``),
+        ``prompt`` (what was said before), ``timestamps``. Raises RequestError.
+        """
         raise _unsupported(self, "audio")
+
+    def segments(self, ids: Sequence[int], seconds: float) -> list[Segment]:
+        """The answer to an audio request with timestamps, by time; the sound lasts ``seconds``."""
+        text = self.decode(ids)
+        return [Segment(start=0.0, end=seconds, text=text, first=0, ids=tuple(ids))] if text else []
+
+    def speech_request(
+        self, text: str, *, voice: str | None = None, speed: float = 1.0, **options: Any
+    ) -> Request:
+        """A request that speaks ``text``; ``traits`` names voices and the ``sample_rate``.
+
+        ``voice``: None is the model's own. ``speed`` is a factor. Raises RequestError.
+        """
+        raise _unsupported(self, "text to be spoken")
+
+    def sound(self, ids: Sequence[int]) -> np.ndarray:
+        """What the next ``ids`` of an answer to a speech request sound like: float32 ``[T]``.
+
+        The pieces of an answer, however it is cut into ``ids``, join to the whole.
+        """
+        raise _unsupported(self, "speech")
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text``, as a prompt has them. Raises RequestError if it takes no text."""
@@ -82,8 +112,19 @@ class Front(ABC):
         """A request that continues ``ids``. Raises RequestError if the model takes no text."""
         raise _unsupported(self, "token ids")
 
-    def answer(self, request: Request) -> Answer:
-        """What takes the text of ``request``'s answer apart; by default it is all content."""
+    def token_bytes(self, token: int) -> bytes:
+        """What ``token`` is in UTF-8, by itself: it may be a part of a character, or nothing."""
+        return self.decode([token]).encode()
+
+    def default_sampling(self) -> dict[str, Any]:
+        """The model's own settings, by the names of SamplingSettings."""
+        return {}
+
+    def answer(self, request: Request, tools: Sequence[Mapping[str, Any]] = ()) -> Answer:
+        """What takes the text of ``request``'s answer apart; by default it is all content.
+
+        ``tools`` are those that the model may call; without any nothing in the text is a call.
+        """
         return PlainAnswer()
 
     def traits(self) -> dict[str, Any]:
@@ -91,10 +132,14 @@ class Front(ABC):
         return {}
 
     def capabilities(self) -> frozenset[str]:
-        """Which of ``text``, ``chat``, ``audio`` the model answers, for commands and routes."""
-        kinds = {"text": "text_request", "chat": "chat_request", "audio": "audio_request"}
+        """Which of ``text``, ``chat``, ``audio``, ``speech`` the model answers."""
+        kinds = {kind: f"{kind}_request" for kind in ("text", "chat", "audio", "speech")}
         own = type(self)
         return frozenset(k for k, m in kinds.items() if getattr(own, m) is not getattr(Front, m))
+
+    def chat_options(self) -> frozenset[str]:
+        """Which of ``think`` and ``tools`` :meth:`chat_request` takes."""
+        return frozenset()
 
 
 FrontMaker = Callable[[], Front]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,14 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             raise refused(content, f"{where}.content")
 
 
+def for_template(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """``messages`` as templates read them: the arguments of a call are an object, not its text.
+
+    Raises RequestError for arguments that are no JSON object.
+    """
+    return [_with_objects(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
 def refused(got: object, where: str = "messages") -> RequestError:
     """The error for a chat that cannot be rendered."""
     return RequestError(
@@ -49,3 +58,29 @@ def _check_part(part: Any, where: str) -> None:
             want="parts of type 'text': images are not served yet",
             fix="describe the image in words, or leave it out",
         )
+
+
+def _with_objects(message: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "tool_calls": [_with_object(call, f"{where}.tool_calls") for call in calls]}
+
+
+def _with_object(call: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    given = function.get("arguments")
+    try:
+        read = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        read = None
+    if not isinstance(read, Mapping):
+        raise RequestError(
+            where=f"{where}.function.arguments",
+            got=given,
+            want="the JSON text of an object",
+            fix="send the arguments as the answer had them",
+        )
+    return {**call, "function": {**function, "arguments": read}}

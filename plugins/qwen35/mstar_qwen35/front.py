@@ -13,12 +13,17 @@ import numpy as np
 from mstar_core.config.generation import FILE, generation_defaults
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import CheckpointError, RequestError, Words
+from mstar_core.model.answer import Answer
 from mstar_core.model.front import Front, Request
-from mstar_qwen35.chat import check_messages, refused
+from mstar_qwen35.answer import END_THINK, THINK, Qwen35Answer
+from mstar_qwen35.byte_level import BYTES
+from mstar_qwen35.chat import check_messages, for_template, refused
 from mstar_qwen35.config import Qwen35Config
 from mstar_qwen35.prompts import check_text, listed_ids
 
-_TURN_END = "<|im_end|>"
+_TURN, _TURN_END = "<|im_start|>", "<|im_end|>"
+_TAIL = 32
+"""Tokens at the end of a prompt in which its last turn begins."""
 _TOKENIZER = "tokenizer.json"
 
 
@@ -95,7 +100,7 @@ class Qwen35Front(Front):
             ) from error
 
     def text_request(self, prompt: str, **options: Any) -> Request:
-        return self.ids_request(self._encode(prompt), **options)
+        return self.ids_request(self.encode(prompt), **options)
 
     def chat_request(
         self,
@@ -111,7 +116,7 @@ class Qwen35Front(Front):
         Raises RequestError for images and for what the template refuses.
         """
         check_messages(messages)
-        return self.ids_request(self._encode(self.render(messages, think, tools)), **options)
+        return self.ids_request(self.encode(self.render(messages, think, tools)), **options)
 
     def render(
         self,
@@ -131,21 +136,46 @@ class Qwen35Front(Front):
         switch = {} if think is None else {"enable_thinking": think}
         try:
             text: str = self.tokenizer.apply_chat_template(
-                list(messages), tools=tools, tokenize=False, add_generation_prompt=answer, **switch
+                for_template(messages),
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=answer,
+                **switch,
             )
         except Exception as error:  # the template is the checkpoint's own program
             raise refused(Words(error)) from error
         return text
 
+    def chat_options(self) -> frozenset[str]:
+        return frozenset({"think", "tools"})
+
+    def answer(self, request: Request, tools: Sequence[Mapping[str, Any]] = ()) -> Answer:
+        """What takes an answer apart. The end of the prompt says whether it begins with reasoning:
+        its last turn has opened a block and not closed it."""
+        tail = self.tokenizer.decode(request.arrays["ids"][-_TAIL:].tolist())
+        turn = tail.rpartition(_TURN)[2]
+        return Qwen35Answer(thinking=turn.rfind(THINK) > turn.rfind(END_THINK), tools=tools)
+
+    def token_bytes(self, token: int) -> bytes:
+        """What ``token`` is in UTF-8: a part of a character too; a special token by its name."""
+        name = self.tokenizer.convert_ids_to_tokens(token)
+        if name is None or token in self._added:
+            return (name or "").encode()
+        return bytes(BYTES[each] for each in name)
+
+    @cached_property
+    def _added(self) -> frozenset[int]:
+        return frozenset(self.tokenizer.added_tokens_decoder)
+
+    def encode(self, text: str) -> list[int]:
+        check_text(text)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, verbose=False)
+        return ids
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; thinking and tool tags are text and stay."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
-
-    def _encode(self, text: str) -> list[int]:
-        check_text(text)
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, verbose=False)
-        return ids
 
 
 def tokenizer_size(folder: Path) -> int | None:
