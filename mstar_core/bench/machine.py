@@ -6,9 +6,8 @@ import os
 import platform
 import subprocess
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from mstar_core import __version__
 
@@ -17,9 +16,9 @@ def described(command: str) -> dict[str, str]:
     """Date, machine, versions, commit and command, as a measurement's record holds them."""
     return {
         "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {_processor()}, {os.cpu_count()} cores",
+        "machine": f"{platform.machine()}, {_processor()}, {os.cpu_count()} cores{_gpus()}",
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         "mstar-core": __version__,
         "commit": _commit(),
         "command": command,
@@ -30,6 +29,14 @@ def _processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), "?")
+
+
+def _gpus() -> str:
+    """The models of NVIDIA's devices, as the driver says them."""
+    cards = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    lines = [line for card in cards for line in card.read_text().splitlines()]
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
+    return "".join(f", {name}" for name in names)
 
 
 def _commit() -> str:

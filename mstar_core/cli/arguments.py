@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 
+PROMISES = ("ttft", "tpot", "e2el")
+"""What ``--goodput`` may ask for."""
+
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
@@ -19,11 +22,31 @@ def counts(text: str) -> list[int]:
 
 
 def seconds(text: str) -> float:
+    """A finite number of seconds above 0."""
+    return _above_0(text, "number of seconds")
+
+
+def positive(text: str) -> float:
     """A finite number above 0."""
+    return _above_0(text, "number")
+
+
+def promises(text: str) -> dict[str, float]:
+    """``ttft:200,tpot:20`` → milliseconds by name."""
+    found = {}
+    for part in text.split(","):
+        name, colon, value = part.partition(":")
+        if not colon or name not in PROMISES:
+            raise argparse.ArgumentTypeError(f"{part!r} is none of {', '.join(PROMISES)} with :MS")
+        found[name] = positive(value)
+    return found
+
+
+def _above_0(text: str, what: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is no {what} above 0")
     return number

@@ -45,8 +45,10 @@ class Parser(argparse.ArgumentParser):
         )
 
     def flags(self) -> list[str]:
-        """Every long option it takes."""
-        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+        """Every long option it takes, or one of its parsers below."""
+        own = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        below = [a for a in self._actions if isinstance(a, argparse._SubParsersAction)]
+        return own + [flag for a in below for one in a.choices.values() for flag in one.flags()]
 
 
 def verbs() -> dict[str, str]:
@@ -62,7 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace | int:
     """
     parser = Parser(prog=PROGRAM, description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    _add_common(parser, top=True)
+    add_logging(parser, top=True)
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     wanted = _verb_of(argv)
     for verb, line in verbs().items():
@@ -91,12 +93,12 @@ def _add_verb(subparsers: argparse._SubParsersAction[Parser], verb: str, line: s
     parser.description = parser.description or inspect.getdoc(module.run) or line
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.allow_abbrev = False
-    _add_common(parser, top=False)
+    add_logging(parser, top=False)
     parser.set_defaults(run=module.run)
 
 
-def _add_common(parser: argparse.ArgumentParser, *, top: bool) -> None:
-    """Logging options, accepted before the verb and after it."""
+def add_logging(parser: argparse.ArgumentParser, *, top: bool) -> None:
+    """Logging options, accepted before the verb (``top``) and after it."""
 
     def default(value: object) -> object:
         return value if top else argparse.SUPPRESS

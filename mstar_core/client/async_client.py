@@ -127,6 +127,10 @@ class AsyncClient:
         """End the running request that was sent with ``request_id``."""
         await self._call(calls.cancel(request_id))
 
+    async def live(self) -> bool:
+        """Whether the server's process answers. Raises ConnectFailed where nobody does."""
+        return await self._call(calls.live())
+
     async def ready(self) -> Readiness:
         """Whether the server takes requests, and else how far it is."""
         return await self._call(calls.ready())

@@ -136,6 +136,11 @@ def detokenize(model: str | None, tokens: Iterable[int]) -> Call[str]:
     return Call(sent=sent, read=reading.prompt_of)
 
 
+def live() -> Call[bool]:
+    """``/live``."""
+    return Call(sent=Sent(method="GET", path="/live"), read=lambda reply: True)
+
+
 def ready() -> Call[Readiness]:
     """``/ready``, which answers 503 while the server starts or drains."""
     return Call(sent=Sent(method="GET", path="/ready"), read=reading.readiness_of, also=(503,))

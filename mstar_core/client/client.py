@@ -121,6 +121,10 @@ class Client:
         """End the running request that was sent with ``request_id``."""
         self._call(calls.cancel(request_id))
 
+    def live(self) -> bool:
+        """Whether the server's process answers. Raises ConnectFailed where nobody does."""
+        return self._call(calls.live())
+
     def ready(self) -> Readiness:
         """Whether the server takes requests, and else how far it is."""
         return self._call(calls.ready())

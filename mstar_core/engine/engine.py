@@ -78,6 +78,12 @@ class Engine:
             self._front = self._wired.model.front()
         return self._front
 
+    @property
+    def prompt_ids(self) -> int | None:
+        """What every id of a prompt is below; None for a model whose prompts are no ids."""
+        inputs = (i for w in self._core.walks.values() if w.feed == "prompt" for i in w.inputs)
+        return next((i.below for i in inputs if i.below is not None), None)
+
     def run(self, requests: Iterable[Request]) -> list[Result]:
         """Run requests to their ends; results in the order given.
 
@@ -116,7 +122,7 @@ class Engine:
         def listen(event: EngineEvent) -> None:
             loop.call_soon_threadsafe(arrived.put_nowait, event)
 
-        self._submit(request, listen)
+        self.submit(request, listen)
         try:
             while True:
                 event = await arrived.get()
@@ -126,6 +132,22 @@ class Engine:
                     return
         finally:
             self._driver.leave(request.id, listen)
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """Let a request in: ``listener`` is called with each of its events, a FinishEvent last.
+
+        It is called on the engine's own thread, which waits for it: it notes what it is told, and
+        may submit, stop and abort. Raises RequestError for what is no request, or once the engine
+        is closed or has a fault.
+        """
+        if not isinstance(request, Request):
+            raise RequestError(
+                where="request",
+                got=Words(f"a {type(request).__name__}"),
+                want="a Request",
+                fix="build it with the model's front, engine.front",
+            )
+        self._driver.submit(request, listener)
 
     def stop(self, request_id: str, accepted: int) -> None:
         """End a request after ``accepted`` tokens (a stop string was found there).
@@ -181,18 +203,8 @@ class Engine:
 
     def _listen(self, request: Request) -> _Stream:
         stream = _Stream(request)
-        self._submit(request, stream.listener)
+        self.submit(request, stream.listener)
         return stream
-
-    def _submit(self, request: Request, listener: Listener) -> None:
-        if not isinstance(request, Request):
-            raise RequestError(
-                where="request",
-                got=Words(f"a {type(request).__name__}"),
-                want="a Request",
-                fix="build it with the model's front, engine.front",
-            )
-        self._driver.submit(request, listener)
 
 
 def _end(driver: Driver, wired: Wired) -> None:

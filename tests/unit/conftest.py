@@ -156,7 +156,8 @@ class StandIn:
         return True
 
     def pieces(self, asked):
-        told = self.answers.get(asked.path, completion_of)
+        default = completion_of if asked.body else answer(status=404)
+        told = self.answers.get(asked.path, default)
         if isinstance(told, list) and told and (callable(told[0]) or isinstance(told[0], list)):
             told = told.pop(0) if len(told) > 1 else told[0]
         return told(asked) if callable(told) else told

@@ -79,10 +79,19 @@ def test_the_version_is_printed(capsys):
             ["list-plugins", "--probe-timeout", "-1"],
             "mstar-core list-plugins --help shows what it takes",
         ),
-        (["bench", "host", "x", "--rows", "abc"], "mstar-core bench --help shows what it takes"),
-        (["bench", "host", "x", "--rows", "4,"], "mstar-core bench --help shows what it takes"),
-        (["bench", "host", "x", "--rows", "0"], "mstar-core bench --help shows what it takes"),
-        (["bench", "host", "x", "--steps", "0"], "mstar-core bench --help shows what it takes"),
+        (
+            ["bench", "host", "x", "--rows", "abc"],
+            "mstar-core bench host --help shows what it takes",
+        ),
+        (
+            ["bench", "host", "x", "--rows", "4,"],
+            "mstar-core bench host --help shows what it takes",
+        ),
+        (["bench", "host", "x", "--rows", "0"], "mstar-core bench host --help shows what it takes"),
+        (
+            ["bench", "host", "x", "--steps", "0"],
+            "mstar-core bench host --help shows what it takes",
+        ),
     ],
 )
 def test_a_wrong_command_line_exits_2_with_the_nearest(typed, fix, capsys):

@@ -387,6 +387,8 @@ def test_readiness_is_told_and_waited_for(clients, stand_in, wire):
     stand_in.answers["/ready"] = wire.answer(status=404)
     with pytest.raises(ApiError):
         clients.call(stand_in.url, "ready")
+    stand_in.answers["/live"] = wire.answer()
+    assert clients.call(stand_in.url, "live") is True
 
 
 def test_nobody_at_the_address_is_connect_failed(clients, stand_in):

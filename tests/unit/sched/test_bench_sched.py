@@ -30,4 +30,4 @@ def test_the_command_says_machine_and_times(capsys):
 
 def test_the_bench_of_the_host_needs_a_configuration(capsys):
     assert main(["bench", "host"]) == 2
-    assert "no CONFIG" in capsys.readouterr().err
+    assert "CONFIG" in capsys.readouterr().err

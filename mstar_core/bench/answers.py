@@ -1,0 +1,117 @@
+"""What a load generator takes from an answer: times and counts, as little else as it can."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mstar_core.bench.stats import Sample
+from mstar_core.client.errors import ClientError
+from mstar_core.client.http1 import Head
+from mstar_core.client.sse import EventParser
+
+PCM_BYTES_PER_S = 48_000
+"""Of ``response_format: pcm``: 24,000 samples per second of two bytes, one channel."""
+
+
+class Answer:
+    """One answer, as its pieces arrive; seconds of one clock."""
+
+    def __init__(self, route: str, audio_s: float, due_s: float, sent_s: float) -> None:
+        self._streams = route in ("chat", "completions")
+        self._speaks = route == "speech"
+        self._audio_s, self._due_s, self._sent_s = audio_s, due_s, sent_s
+        self._first_s: float | None = None
+        self._last_s = 0.0
+        self._gaps_s: list[float] = []
+        self._parser = EventParser(route)
+        self._body: list[bytes] = []
+        self._status = 0
+        self._bytes = self._chunks = self._events = 0
+        self._usage: dict[str, Any] = {}
+        self._error: str | None = None
+        self._finished = self._done = False
+
+    def begin(self, head: Head) -> None:
+        """The head is there."""
+        self._status = head.status
+
+    def take(self, piece: bytes, now_s: float) -> None:
+        """A piece of the body arrived."""
+        if self._status != 200:
+            self._body.append(piece)
+        elif self._streams:
+            for event in self._parser.feed(piece):
+                self._take_event(event.data, now_s)
+        else:
+            self._first_s = self._first_s or now_s
+            self._bytes += len(piece)
+
+    def _take_event(self, data: str, now_s: float) -> None:
+        self._events += 1
+        if data == "[DONE]":
+            self._done = True
+            return
+        told = json.loads(data)
+        if told.get("error"):
+            self._error = f"in stream: {_code(told)}"
+        self._usage = told.get("usage") or self._usage
+        for choice in told.get("choices") or ():
+            self._finished = self._finished or bool(choice.get("finish_reason"))
+            delta = choice.get("delta")
+            texts = choice.get("text") if delta is None else _anything(delta)
+            if texts:
+                self._chunks += 1
+                if self._first_s is None:
+                    self._first_s = now_s
+                else:
+                    self._gaps_s.append(now_s - self._last_s)
+                self._last_s = now_s
+
+    def sample(self, end_s: float, failed: BaseException | None = None) -> Sample:
+        """What became of the request."""
+        audio_s = self._bytes / PCM_BYTES_PER_S if self._speaks else self._audio_s
+        return Sample(
+            due_s=self._due_s,
+            sent_s=self._sent_s,
+            end_s=end_s,
+            first_s=self._first_s if self._streams or self._speaks else None,
+            gaps_s=self._gaps_s,
+            chunks=self._chunks,
+            events=self._events,
+            prompt_tokens=self._usage.get("prompt_tokens") or 0,
+            output_tokens=self._usage.get("completion_tokens") or self._chunks,
+            audio_s=audio_s,
+            error=self._wrong(failed),
+        )
+
+    def _wrong(self, failed: BaseException | None) -> str | None:
+        if failed is not None:
+            return type(failed).__name__ if isinstance(failed, ClientError) else "connection"
+        if self._status != 200:
+            return f"{self._status} {_code_of(b''.join(self._body))}".strip()
+        if self._error is None and self._streams and not (self._finished and self._done):
+            return "stream without its end"
+        return self._error
+
+
+def _anything(delta: dict[str, Any]) -> Any:
+    """What a chat's chunk adds, if it adds anything."""
+    return (
+        delta.get("content")
+        or delta.get("reasoning_content")
+        or delta.get("reasoning")
+        or delta.get("tool_calls")
+    )
+
+
+def _code_of(body: bytes) -> str:
+    try:
+        return _code(json.loads(body))
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _code(told: dict[str, Any]) -> str:
+    error = told.get("error") or told
+    return str(error.get("code") or error.get("type") or "") if isinstance(error, dict) else ""

@@ -1,0 +1,70 @@
+"""Figures as a table that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mstar_core.bench.stats import Figures, Spread, Summary
+from mstar_core.cli.tables import columns
+
+DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "late_ms", "rtf")
+
+
+def machine_lines(machine: Mapping[str, str]) -> str:
+    """What it was measured on."""
+    return "\n".join(f"{key:<11}{value}" for key, value in machine.items())
+
+
+def figures_table(found: Figures) -> str:
+    """Totals, then distributions."""
+    lines = [
+        f"requests   {found.requests}, {found.failed} failed, in {found.duration_s:.3f} s",
+        f"rates      {found.requests_per_s:.2f} requests/s, "
+        f"{found.output_tokens_per_s:.1f} output tokens/s, "
+        f"{found.total_tokens_per_s:.1f} tokens/s, {found.events_per_s:.0f} events/s",
+        f"tokens     {found.mean_prompt_tokens:.1f} in, {found.mean_output_tokens:.1f} out, "
+        f"{_number(found.tokens_per_chunk)} per chunk",
+    ]
+    if found.goodput_per_s is not None:
+        lines.append(f"goodput    {found.goodput_per_s:.2f} requests/s")
+    if found.audio_s_per_s is not None:
+        lines.append(f"sound      {found.audio_s_per_s:.2f} s per second")
+    lines += [f"error      {count} x {code}" for code, count in found.errors.items()]
+    rows: list[tuple[str, ...]] = [("", "mean", "median", "p90", "p99", "max", "of")]
+    for name in DISTRIBUTIONS:
+        one: Summary | None = getattr(found, name)
+        if one is not None:
+            values = (one.mean, one.median, one.p90, one.p99, one.max)
+            rows.append((name, *map(_number, values), str(one.count)))
+    return "\n".join([*lines, columns(rows)])
+
+
+def rounds_table(found: Mapping[str, Spread]) -> str:
+    """Each figure's median over rounds, with the least and the greatest."""
+    rows: list[tuple[str, ...]] = [("", "median", "least", "greatest")]
+    rows += [(name, *map(_number, (o.median, o.low, o.high))) for name, o in found.items()]
+    return columns(rows)
+
+
+def arms_table(first: Mapping[str, Spread], second: Mapping[str, Spread]) -> str:
+    """Two arms side by side: medians with their spreads, and B in units of A."""
+    rows = [("", "A", "least..greatest", "B", "least..greatest", "B / A")]
+    for name in first:
+        if name in second:
+            a, b = first[name], second[name]
+            ratio = f"{b.median / a.median:.3f}" if a.median else "-"
+            rows.append((name, _number(a.median), _range(a), _number(b.median), _range(b), ratio))
+    return columns(rows)
+
+
+def all_failed(found: Sequence[Figures]) -> bool:
+    """Whether there is a run of which nothing came."""
+    return any(one.failed == one.requests for one in found)
+
+
+def _range(found: Spread) -> str:
+    return f"{_number(found.low)}..{_number(found.high)}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}"
