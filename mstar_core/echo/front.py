@@ -56,6 +56,17 @@ class EchoFront(Front):
             arrays["order"] = np.repeat(arrays["heard"], size, axis=0)
         return Request(arrays=arrays, **options)
 
+    def encode(self, text: str) -> list[int]:
+        """The bytes of ``text``. Raises RequestError for what is no text."""
+        return list(_bytes_of(text, "prompt"))
+
+    def chat_options(self) -> frozenset[str]:
+        return frozenset({"think"})
+
+    def token_bytes(self, token: int) -> bytes:
+        """The byte; behind the last of an answer there is none."""
+        return bytes([token]) if 0 <= token < END else b""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The bytes among ``ids`` as UTF-8; what is no character becomes U+FFFD."""
         text = bytes(i for i in ids if 0 <= i < END)

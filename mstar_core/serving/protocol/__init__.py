@@ -1,0 +1,1 @@
+"""What clients send and what they get, as types; every field has its bounds."""
