@@ -16,7 +16,7 @@ from mstar_core.client import ApiError, Client, ConnectFailed
 from mstar_core.errors import MstarError, Words
 
 LISTENING = re.compile(r"listening on (http\S+)")
-PHASE = re.compile(r"^  (command|engine|api) +(\S.*?) +(\d+\.\d+)$")
+PHASE = re.compile(r"^  (\w[\w ]*?) +(\d+\.\d+)$")
 """A row of the table that the server prints when it is ready."""
 Wanted = TypeVar("Wanted")
 POLL_S = 0.005
@@ -146,7 +146,7 @@ class _Server:
                 if where is not None:
                     self.url = self.url or where[1]
                 if row is not None:
-                    self.phases[f"{row[1]} {row[2]}"] = float(row[3])
+                    self.phases[" ".join(row[1].split())] = float(row[2])
 
     def _failed(self) -> MstarError:
         code = self.process.poll()
