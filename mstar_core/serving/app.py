@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mstar_core.errors import RequestError
 from mstar_core.serving import completion_log
-from mstar_core.serving.body import LimitedReceive, check_form, read_json
+from mstar_core.serving.body import LimitedReceive, check_form, media_type, read_json
 from mstar_core.serving.errors import ApiError, of_request_error
 from mstar_core.serving.exchange import Exchange, Service
 from mstar_core.serving.gates import Gate
@@ -122,7 +122,7 @@ class App:
             self._check_served(route.capability)
             door = self.service.admission.door(exchange.key, exchange.headers)
             exchange.ticket = held.enter_context(door)
-        if route.form:
+        if route.form and media_type(exchange.http) != "application/json":
             check_form(exchange.http)
         elif route.body is not None:
             await read_json(exchange.http, self.service.limits.max_json_depth)

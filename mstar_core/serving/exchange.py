@@ -14,6 +14,8 @@ from mstar_core.model.front import Front
 from mstar_core.serving.admission import Admission, Ticket
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.link import Link
+from mstar_core.serving.media.decoder import Decoder
+from mstar_core.serving.media.fetch import Fetcher
 from mstar_core.serving.metrics import Metrics
 from mstar_core.serving.peers import Peers
 
@@ -53,6 +55,15 @@ class Service:
     admission: Admission = field(
         default=Factory(lambda self: Admission(self.limits, self.server.processes), takes_self=True)
     )
+
+    decoder: Decoder = field(default=Factory(lambda self: Decoder(self.limits), takes_self=True))
+    fetcher: Fetcher = field(
+        default=Factory(lambda self: Fetcher(self.server.media_hosts, self.limits), takes_self=True)
+    )
+
+    def close(self) -> None:
+        """End the process that decodes sound, if there is one."""
+        self.decoder.close()
 
     def loaded(self) -> tuple[Front, ModelCard]:
         """The front and the card. Raises ApiError ``not_ready`` while they are not there yet."""

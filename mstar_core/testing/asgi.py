@@ -90,7 +90,7 @@ async def call(
             return {"type": "http.request", "body": chunk, "more_body": bool(left) or stalls}
         if leaves:
             return {"type": "http.disconnect"}
-        return await never
+        return await asyncio.shield(never)
 
     async def send(message: Message) -> None:
         told.messages.append(message)

@@ -17,6 +17,7 @@ LAYERS = {
     "text": 1,
     "client": 1,
     "audio": 1,
+    "resample": 1,
     "step": 2,
     "resources": 3,
     "resident": 4,

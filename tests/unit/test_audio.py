@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mstar_core.audio import mono, read_audio, resample
+from mstar_core.audio import mono, read_audio
 from mstar_core.errors import ConfigError, RequestError
+from mstar_core.resample import resample, resample_blocks
 
 soundfile = pytest.importorskip("soundfile", reason="the audio extra is not installed")
 
@@ -149,3 +150,19 @@ def test_the_module_imports_neither_torch_nor_soundfile():
     code = "import sys, mstar_core.audio; print('torch' in sys.modules, 'soundfile' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("rate", [4_000, 11_025, 16_000, 44_100, 48_000, 192_000])
+@pytest.mark.parametrize("seconds", [0.003, 4.9, 5, 11.7])
+def test_sound_that_comes_in_blocks_is_resampled_as_the_whole_is(rate, seconds):
+    """The filter reaches over the borders of the blocks."""
+    samples_T = np.random.default_rng(0).uniform(-1, 1, round(seconds * rate)).astype(np.float32)
+    blocks = [samples_T[at : at + 5 * rate] for at in range(0, len(samples_T), 5 * rate)]
+    got = np.concatenate(list(resample_blocks(blocks, rate, 16_000)))
+    want = resample(samples_T, rate, 16_000)
+    assert len(got) == len(want)
+    assert np.abs(got - want).max() < 1e-6
+
+
+def test_no_blocks_are_no_sound():
+    assert [len(block) for block in resample_blocks([], 8_000, 16_000)] == [0]

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mstar_core.audio import check_rate, mono, resample
+from mstar_core.audio import mono
 from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.errors import CheckpointError, RequestError, Words
 from mstar_core.model.front import Front, Request
+from mstar_core.model.segment import Segment
+from mstar_core.resample import check_rate, resample
 from mstar_whisper.config import SAMPLE_RATE, WhisperConfig
 from mstar_whisper.mel import log_mel
-from mstar_whisper.prompt import Wishes, prompt_ids
+from mstar_whisper.prompt import DEFAULT_TASK, ENGLISH, Wishes, prompt_ids
+from mstar_whisper.segments import segments_of
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 TIMESTAMPS = "timestamps"
@@ -67,6 +70,21 @@ class WhisperFront(Front):
         """The text of ``ids``; ids that steer the decoder, timestamps among them, are left out."""
         text_ids = [int(i) for i in ids if i < self.config.tokens.eot]
         return str(self.tokenizer.decode(text_ids, skip_special_tokens=True))
+
+    def segments(self, ids: Sequence[int], seconds: float) -> list[Segment]:
+        """What was said between pairs of timestamps; text that none closes lasts to the end."""
+        return list(segments_of(ids, seconds, self.config.tokens, self.decode))
+
+    def traits(self) -> dict[str, Any]:
+        """What clients may want to know of a transcript's limits and languages."""
+        tokens = self.config.tokens
+        return {
+            "max_audio_seconds": self.config.window_seconds,
+            "sample_rate": SAMPLE_RATE,
+            "languages": sorted(tokens.languages) or [ENGLISH],
+            "default_language": self.default_language if tokens.multilingual else ENGLISH,
+            "tasks": sorted(tokens.tasks) or [DEFAULT_TASK],
+        }
 
     @property
     def frames(self) -> int:

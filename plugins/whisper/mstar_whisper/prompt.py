@@ -12,6 +12,7 @@ from mstar_core.names import nearest, suggest
 from mstar_whisper.config import Tokens
 
 DEFAULT_TASK = "transcribe"
+ENGLISH = "en"
 _WORDS = {str: "text", bool: "true or false"}
 
 
@@ -59,8 +60,8 @@ def prompt_ids(
 ) -> list[int]:
     """The ids of the prompt; of ``previous`` the last ``target_positions // 2 - 1`` are kept.
 
-    Raises RequestError for a language or task that the model does not have, for either on a model
-    of English alone, and for no language on a multilingual one.
+    Raises RequestError for a language or task that the model does not have, and for no language on
+    a multilingual one. A model of English alone takes ``en`` and ``transcribe``.
     """
     ids = [tokens.sot, *_language_and_task(tokens, wishes)]
     if not wishes.timestamps:
@@ -71,12 +72,15 @@ def prompt_ids(
 
 def _language_and_task(tokens: Tokens, wishes: Wishes) -> list[int]:
     if not tokens.multilingual:
-        for name, value in (("language", wishes.language), ("task", wishes.task)):
-            if value is not None:
+        for name, value, only in (
+            ("language", wishes.language, ENGLISH),
+            ("task", wishes.task, DEFAULT_TASK),
+        ):
+            if value is not None and value.strip().lower() != only:
                 raise RequestError(
                     where=name,
                     got=value,
-                    want=f"no {name}: the model writes English as English is spoken",
+                    want=f"{only}: the model writes English as English is spoken",
                     fix=f"leave {name} out, or use a multilingual model",
                 )
         return []

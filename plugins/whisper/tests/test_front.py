@@ -102,10 +102,24 @@ def test_the_default_language_is_used_where_a_request_names_none(golden):
 
 
 @pytest.mark.parametrize("wish", [{"language": "de"}, {"task": "translate"}])
-def test_an_english_model_takes_neither_language_nor_task(english, wish):
+def test_an_english_model_takes_no_other_language_and_no_other_task(english, wish):
     """WH-08."""
     with pytest.raises(RequestError, match="English"):
         english.audio_request(SOUND, 16000, **wish)
+
+
+@pytest.mark.parametrize("wish", [{"language": "en"}, {"task": "transcribe"}])
+def test_what_an_english_model_does_anyway_may_be_asked_of_it(english, wish):
+    want = prompt_of(english.audio_request(SOUND, 16000))
+    assert prompt_of(english.audio_request(SOUND, 16000, **wish)) == want
+
+
+def test_a_front_tells_its_window_and_its_languages(english, multilingual):
+    assert english.traits()["languages"] == ["en"]
+    assert english.traits()["default_language"] == "en"
+    assert english.traits()["max_audio_seconds"] == 1
+    assert multilingual.traits()["tasks"] == ["transcribe", "translate"]
+    assert "de" in multilingual.traits()["languages"]
 
 
 @pytest.mark.parametrize("rate", [8000, 44100, 48000])

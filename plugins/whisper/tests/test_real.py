@@ -153,7 +153,7 @@ def test_recorded_steps_hear_the_same_resident_and_host_planned(
 
 
 def test_the_same_speech_at_another_rate_in_stereo_gives_the_same_words(engine, recordings):
-    from mstar_core.audio import resample
+    from mstar_core.resample import resample
 
     audio = recordings["librivox_austen_0890"]
     up = resample(audio.samples_T, audio.rate, 44100)

@@ -1,0 +1,38 @@
+"""One request of the engine, followed to its end by whoever makes something of its tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from mstar_core.model.front import Request
+from mstar_core.serving.exchange import Exchange
+from mstar_core.serving.link import Arrived, Ended
+from mstar_core.serving.streaming import failure, submitted
+
+Take = Callable[[Arrived], Awaitable[None]]
+
+
+async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:
+    """Run ``request`` and give what arrives to ``take``; how it ended, well.
+
+    Fills the completion line. Raises ApiError where the request fails in the engine.
+    """
+    line = exchange.line
+    with submitted(exchange, request) as generation:
+        while True:
+            arrived = await generation.arrived()
+            if arrived.tokens and "ttft_ms" not in line:
+                line["ttft_ms"] = (time.perf_counter() - exchange.started) * 1000
+            ended = arrived.ended
+            if ended is not None and (error := failure(ended)) is not None:
+                raise error
+            await take(arrived)
+            if ended is not None:
+                line.update(
+                    outcome=ended.reason,
+                    prompt_tokens=ended.prompt_items,
+                    cached_tokens=ended.cached_tokens,
+                    output_tokens=ended.generated,
+                )
+                return ended

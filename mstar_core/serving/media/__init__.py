@@ -1,0 +1,1 @@
+"""Sound from strangers: decoded within bounds in another process, fetched only where allowed."""

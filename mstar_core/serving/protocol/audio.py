@@ -1,0 +1,143 @@
+"""``/v1/audio/…``: sound in and text out, text in and sound out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from attrs import field, frozen
+
+from mstar_core.serving.codec import UNSET, Meta, UnsetType
+from mstar_core.serving.protocol.fields import BIG, Count, Text, TokenId, Word
+
+Format = Literal["json", "text", "srt", "vtt", "verbose_json"]
+Granularity = Literal["segment", "word"]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Ratio = Annotated[float, Meta(ge=0, le=1e9)]
+HEARING_NO_OPS: dict[str, tuple[object, ...]] = {
+    "chunking_strategy": (None, "auto"),
+    "known_speaker_names": (None, []),
+    "known_speaker_references": (None, []),
+    "diarize": (None, False, "false"),
+}
+SPEECH_NO_OPS: dict[str, tuple[object, ...]] = {"instructions": (None, "")}
+"""Fields that are known and not offered, and their values that ask for nothing."""
+
+
+@frozen(kw_only=True)
+class HearingBody:
+    """Sound, and what its text should be like. Sent as a form; as JSON it has a ``url``."""
+
+    file: Annotated[str, Meta(max_length=BIG, extra_json_schema={"format": "binary"})] | None = None
+    """The sound: wav, flac, ogg (vorbis, opus) or mp3, by its content."""
+    url: Annotated[str, Meta(max_length=2048)] | None = None
+    """Where the sound is, in place of ``file``; only hosts that the server names are asked."""
+    model: Word | None = None
+    language: Word | None = None
+    """Code of the language spoken."""
+    prompt: Text = ""
+    """What was said before, or words to expect."""
+    response_format: Format = "json"
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    timestamp_granularities: Annotated[list[Granularity], Meta(max_length=8)] = field(factory=list)
+    include: Annotated[list[Literal["logprobs"]], Meta(max_length=8)] = field(factory=list)
+    stream: bool | None = None
+
+
+@frozen(kw_only=True)
+class DurationUsage:
+    """What a request is counted by: seconds of sound."""
+
+    seconds: Seconds
+    type: Literal["duration"] = "duration"
+
+
+@frozen(kw_only=True)
+class HeardSegment:
+    """A stretch of speech."""
+
+    id: Count
+    seek: Count
+    """Hundredths of a second at which the window begins in which it was heard."""
+    start: Seconds
+    end: Seconds
+    text: Text
+    tokens: Annotated[list[TokenId], Meta(max_length=BIG)]
+    temperature: Annotated[float, Meta(ge=0, le=1)]
+    avg_logprob: Annotated[float, Meta(ge=-9999, le=0)]
+    compression_ratio: Ratio
+    """Bytes of the text by its bytes compressed; speech that repeats itself has a high one."""
+    no_speech_prob: Annotated[float, Meta(ge=0, le=1)] | None
+    """Null: it is not measured."""
+
+
+@frozen(kw_only=True)
+class Transcription:
+    """The text of a sound; with its times where ``response_format`` is ``verbose_json``."""
+
+    text: Text
+    usage: DurationUsage
+    task: Literal["transcribe", "translate"] | UnsetType = UNSET
+    language: Word | None | UnsetType = UNSET
+    """As the request or the model names it."""
+    duration: Seconds | UnsetType = UNSET
+    segments: Annotated[list[HeardSegment], Meta(max_length=BIG)] | UnsetType = UNSET
+
+
+@frozen(kw_only=True)
+class TextDeltaEvent:
+    """Text that was added."""
+
+    delta: Text
+    type: Literal["transcript.text.delta"] = "transcript.text.delta"
+
+
+@frozen(kw_only=True)
+class TextDoneEvent:
+    """The whole text."""
+
+    text: Text
+    usage: DurationUsage
+    type: Literal["transcript.text.done"] = "transcript.text.done"
+
+
+@frozen(kw_only=True)
+class SpeechBody:
+    """Text that is to be spoken."""
+
+    input: Annotated[str, Meta(min_length=1, max_length=1 << 24)]
+    """At most ``limits.max_speech_chars``."""
+    model: Word | None = None
+    voice: Word | None = None
+    """One of the model's; absent is its own."""
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
+    """``pcm`` is 16 bit, little endian, one channel."""
+    speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
+    stream_format: Literal["audio", "sse"] = "audio"
+    seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+
+
+@frozen(kw_only=True)
+class SpeechUsage:
+    """Tokens of a text and of its sound."""
+
+    input_tokens: Count
+    output_tokens: Count
+    total_tokens: Count
+
+
+@frozen(kw_only=True)
+class SpeechDeltaEvent:
+    """Sound that was added."""
+
+    audio: Annotated[str, Meta(max_length=BIG)]
+    """Base64."""
+    type: Literal["speech.audio.delta"] = "speech.audio.delta"
+
+
+@frozen(kw_only=True)
+class SpeechDoneEvent:
+    """The sound is whole."""
+
+    usage: SpeechUsage
+    type: Literal["speech.audio.done"] = "speech.audio.done"

@@ -1,0 +1,71 @@
+"""The body of a request that brings sound: its fields, and its file in memory."""
+
+from __future__ import annotations
+
+from mstar_core.serving.body import media_type
+from mstar_core.serving.codec import from_form
+from mstar_core.serving.errors import ApiError
+from mstar_core.serving.exchange import Exchange
+from mstar_core.serving.multipart import Form, read_form
+from mstar_core.serving.protocol.audio import HEARING_NO_OPS, HearingBody
+from mstar_core.serving.protocol.reading import (
+    body_of,
+    check_extra,
+    check_model,
+    names_of,
+    unsupported,
+)
+from mstar_core.serving.streaming import attended
+
+FILE = "file"
+
+
+async def read_upload(exchange: Exchange) -> tuple[HearingBody, Form]:
+    """The fields and the form, whose file the caller closes. Raises ApiError.
+
+    A body of JSON, or a form without a file, names a ``url`` that the sound is fetched from.
+    """
+    if media_type(exchange.http) == "application/json":
+        form, body = Form(), await body_of(exchange, HearingBody, HEARING_NO_OPS)
+    else:
+        form = await read_form(exchange.http, FILE)
+        body = None
+    try:
+        body = body or _of_form(exchange, form)
+        _check(exchange, body)
+        if form.file is None:
+            form.file = await _fetched(exchange, body)
+    except BaseException:
+        form.close()
+        raise
+    return body, form
+
+
+def _of_form(exchange: Exchange, form: Form) -> HearingBody:
+    known = names_of(HearingBody)
+    last = {name: values[-1] for name, values in form.fields.items()}
+    extra = {name: value for name, value in last.items() if name not in known}
+    check_extra(exchange, extra, HEARING_NO_OPS)
+    body: HearingBody = from_form(form.fields, HearingBody)
+    return body
+
+
+def _check(exchange: Exchange, body: HearingBody) -> None:
+    """Raise ApiError for what the fields ask for together and there is not."""
+    check_model(exchange, body.model)
+    if body.include:
+        raise unsupported("include")
+    if "word" in body.timestamp_granularities:
+        raise unsupported("timestamp_granularities", "This server times segments, not words")
+    if body.stream and body.response_format not in ("json", "text"):
+        raise unsupported("stream", "Only `json` and `text` are streamed")
+    most = exchange.service.limits.max_text_chars
+    if len(body.prompt) > most:
+        message = f"`prompt` has {len(body.prompt)} characters; at most {most} are taken."
+        raise ApiError("limit_exceeded", message, param="prompt")
+
+
+async def _fetched(exchange: Exchange, body: HearingBody) -> int:
+    if body.url is None:
+        raise ApiError("missing_field", f"`{FILE}` is missing.", param=FILE)
+    return await attended(exchange, exchange.service.fetcher.fetch(body.url))
