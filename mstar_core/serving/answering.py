@@ -61,6 +61,7 @@ def choices_of(
 ) -> list[Choice]:
     """``n`` choices for each of ``requests``, in order."""
     choices: list[Choice] = []
+    named = frozenset(body.stop_token_ids or ())
     for request in requests:
         first = None
         for index in range(n):
@@ -71,11 +72,10 @@ def choices_of(
                 text=TextStream(
                     front.decode,
                     stops=own.stop,
-                    stop_ids=() if own.ignore_stop_ids else own.stop_ids,
+                    stop_ids=named,
                     include_stop=bool(body.include_stop_str_in_output),
                 ),
                 answer=answer(own),
-                named_ids=frozenset(body.stop_token_ids or ()),
                 first=first,
             )
             first = first or choice

@@ -57,6 +57,9 @@ def num_choices(exchange: Exchange, body: Sampled) -> int:
 def options_of(front: Front, body: Sampled, logprobs: int | None) -> dict[str, Any]:
     """Options of a request of ``front``; its length comes later. ``logprobs``: how many likeliest.
 
+    The engine ends at the model's own end ids; at those that the client names ends the text, as
+    they may be a part of it.
+
     What the client leaves open is as the checkpoint says, and else as OpenAI says: temperature 1.
     """
     given = {name: getattr(body, name) for name in _SAMPLING}
@@ -66,8 +69,8 @@ def options_of(front: Front, body: Sampled, logprobs: int | None) -> dict[str, A
         **{name: value for name, value in given.items() if value is not None},
     }
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
-    named = frozenset(body.stop_token_ids or ())
-    stop_ids = named if body.ignore_eos else named | front.stop_ids
+    named = frozenset(body.stop_token_ids or ())  # found in the text's stream, which has them
+    stop_ids = frozenset() if body.ignore_eos else front.stop_ids - named
     stop = body.stop or []
     return {
         "sampling": SamplingSettings(**sampling, logit_bias=bias, logprobs=logprobs),

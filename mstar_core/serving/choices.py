@@ -48,8 +48,6 @@ class Choice:
     request: Request
     text: TextStream
     answer: Answer
-    named_ids: frozenset[int]
-    """Stop ids that the client named."""
     echo: str = ""
     """Text that is told in front of its own."""
     first: Choice | None = None
@@ -62,7 +60,7 @@ class Choice:
     finish: str | None = None
     """The finish reason, once it is over."""
     stop: str | int | None = None
-    """What ended the text, of what the client named."""
+    """The stop string or stop id that ended the text."""
     num_calls: int = 0
     reasoning: list[str] = field(factory=list)
     must_stop: bool = False
@@ -92,8 +90,7 @@ class Choice:
         if not self.text.is_finished:
             text += self.text.finish(ended.reason).text
         end = self.text.finish()
-        if isinstance(end.stop, str) or end.stop in self.named_ids:
-            self.stop = end.stop
+        self.stop = end.stop
         parts = self.answer.push(text), self.answer.finish()
         calls = [call for part in parts for call in part.calls]
         self.num_calls += len(calls)

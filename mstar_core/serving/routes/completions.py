@@ -57,14 +57,13 @@ async def completions(exchange: Exchange) -> Response:
 
 def prompts_of(prompt: str | list[Any]) -> list[str | list[int]]:
     """Each prompt of a request: its text, or its ids. Raises ApiError for one without anything."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
-        prompt = [prompt]
     prompts = prompt if isinstance(prompt, list) else [prompt]
     kinds = {type(each) for each in prompts}
-    ids_are_ids = all(isinstance(each, str | list) for each in prompts)
-    if len(kinds) > 1 or not ids_are_ids:
+    if len(kinds) > 1:
         message = "`prompt` is a text, a list of texts, a list of ids, or a list of lists of ids."
         raise ApiError("invalid_value", message, param="prompt")
+    if kinds == {int}:
+        prompts = [prompts]
     for index, each in enumerate(prompts or [""]):
         if not each:
             raise ApiError("empty_prompt", f"Prompt {index} is empty.", param="prompt")
