@@ -81,9 +81,11 @@ class ApiProcess:
         self._engine = ctl.State("starting")
         self._front: Front | None = None
         self._mode = "starting"
+        self._is_warm = False
         self._messages: asyncio.Queue[ctl.Received | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: BaseException | None = None
+        self._accepting: asyncio.Task[Any] | None = None
         self._warming: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
@@ -92,7 +94,8 @@ class ApiProcess:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._control.fileno(), self._read)
         self._read()
-        http = self._begin(self._http.serve(sockets=[self._sock]))
+        if not self._child.start.late:
+            self._accept()
         for part in (self._follow(), self._beat(), self._load()):
             self._begin(part)
         try:
@@ -103,7 +106,7 @@ class ApiProcess:
             loop.remove_reader(self._control.fileno())
             self._http.should_exit = True
             self._link.fail_all("draining")
-            for task in self._tasks - {http}:
+            for task in self._tasks - {self._accepting}:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._link.detach()
@@ -133,6 +136,7 @@ class ApiProcess:
                     self._update()
                 case ctl.StartedUp(table):
                     self._service.start_up = table
+                    self._say_ready()
                 case ctl.Drain(seconds):
                     self._mode = "draining"
                     self._update()
@@ -144,6 +148,11 @@ class ApiProcess:
                 case ctl.Stop():
                     break
         self._ended.set()
+
+    def _accept(self) -> None:
+        """Answer whoever connects. Idempotent."""
+        if self._accepting is None:
+            self._accepting = self._begin(self._http.serve(sockets=[self._sock]))
 
     async def _beat(self) -> None:
         while True:
@@ -164,6 +173,7 @@ class ApiProcess:
 
     def _update(self) -> None:
         """Say where the engine is, and warm up as soon as it and the front are there."""
+        self._is_warm = False
         if self._mode == "draining":
             self._link.state = EngineState(phase="draining")
             return
@@ -194,10 +204,18 @@ class ApiProcess:
             if self._mode == "starting":
                 self._child.laps.mark(f"warm {kind}")
         self._service.front, self._service.card = front, self._card(front, max_context)
-        self._link.state = EngineState(phase="ready")
+        self._is_warm = True
+        self._say_ready()
         if self._mode == "starting":
             self._mode = "serving"
             self._send(ctl.Ready(self._child.laps.rows, self._facts(self._service.card)))
+
+    def _say_ready(self) -> None:
+        """Take requests, unless another process has yet to be ready for the first time."""
+        is_alone = self._service.server.processes == 1
+        if self._is_warm and (is_alone or self._service.start_up is not None):
+            self._link.state = EngineState(phase="ready")
+            self._accept()
 
     def _card(self, front: Front, max_context: int) -> ModelCard:
         before = self._service.card

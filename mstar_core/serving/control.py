@@ -44,6 +44,8 @@ class Start(codec.Struct, tag=True, frozen=True):
     insecure: bool = False
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
+    late: bool = False
+    """An API process that accepts nobody before it is ready, since others serve meanwhile."""
     spawned: float = 0.0
     """When the child was started, on the monotonic clock (seconds)."""
 
@@ -70,7 +72,7 @@ class State(codec.Struct, tag=True, frozen=True):
 
 
 class StartedUp(codec.Struct, tag=True, frozen=True):
-    """To API processes: the start-up table (``startup.StartUp.as_dict``)."""
+    """To API processes: all are ready. The start-up table (``startup.StartUp.as_dict``)."""
 
     table: dict[str, Any]
 

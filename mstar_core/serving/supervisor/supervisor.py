@@ -50,6 +50,7 @@ class Supervisor:
         self._workers = [self._engine, *self._apis]
         self._mode: Literal["starting", "serving", "draining", "stopping"] = "starting"
         self._progress = Progress(ctl.State("starting"))
+        self._start_up: StartUp | None = None
         self._drained: dict[int, int] = {}
         self._deadline = 0.0
         self._final = 0
@@ -109,6 +110,7 @@ class Supervisor:
             insecure=self._start.insecure,
             log_level=self._start.log_level,
             log_format=self._start.log_format,
+            late=self._start_up is not None and self._config.processes > 1,
             spawned=worker.spawned,
         )
         fds = [self._listening.sock.fileno()] if worker.role == "api" else []
@@ -189,7 +191,10 @@ class Supervisor:
                 worker.note_ready(message, now)
                 if worker is self._engine:
                     self._tell(ctl.State("ready", max_context=message.facts["max_context"]))
-                self._all_ready(now)
+                if self._start_up is not None:
+                    worker.send(ctl.StartedUp(self._start_up.as_dict()))
+                elif all(each.ready for each in self._workers):
+                    self._all_ready(now)
             case ctl.Failed():
                 worker.failed = message
             case ctl.Drained():
@@ -216,14 +221,13 @@ class Supervisor:
                 asker.send(ctl.Scraped(message.asker, message.id, ""))
 
     def _all_ready(self, now: float) -> None:
-        if self._mode != "starting" or not all(worker.ready for worker in self._workers):
-            return
-        self._mode = "serving"
+        """The start is over: everybody may say so, and a person reads where its time went."""
         last = max(self._apis, key=lambda api: api.ready_at)
         engine, api = self._engine.ready, last.ready
         if engine is None or api is None:
             return
-        start_up = table(
+        self._mode = "serving"
+        self._start_up = table(
             began=self._began,
             spawned=self._engine.spawned,
             engine_ready=self._engine.ready_at,
@@ -231,14 +235,12 @@ class Supervisor:
             api=api.laps,
             ended=now,
         )
-        self._say(engine, api, start_up)
-
-    def _say(self, engine: ctl.Ready, api: ctl.Ready, start_up: StartUp) -> None:
-        lines = banner(self._listening.url, self._config, engine.facts, api.facts, start_up)
+        for one in self._apis:
+            one.send(ctl.StartedUp(self._start_up.as_dict()))
+        url = self._listening.url
+        lines = banner(url, self._config, engine.facts, api.facts, self._start_up)
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
-        for one in self._apis:
-            one.send(ctl.StartedUp(start_up.as_dict()))
 
     # the end -------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -39,6 +40,8 @@ class Server:
     log_path: Path
     shm_before: frozenset
     address: str | None = None
+    read_from: int = 0
+    """Where :attr:`news` begins in the log."""
     seen: set = field(factory=set)
     """Every process that was ever seen of it."""
 
@@ -48,8 +51,14 @@ class Server:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     @property
-    def url(self):
-        return self.address
+    def news(self):
+        """What was written since :meth:`mark`."""
+        return self.log[self.read_from :]
+
+    def mark(self):
+        """From here on the log is news."""
+        self.read_from = len(self.log)
+        return self
 
     @property
     def port(self):
@@ -148,6 +157,30 @@ class Server:
         finally:
             connection.close()
 
+    def metric(self, name):
+        """The value of a metric without labels, or the sum over all of its labels."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}[ {{]", line))
+
+    def running(self, number):
+        """Wait until so many requests to the model are open in the server."""
+
+        def are_open():
+            """requests are open"""
+            return self.metric("mstar_requests_open") >= number
+
+        self.until(are_open)
+
+    def replaced(self, role, before):
+        """Wait until another process is there, and the server is ready."""
+
+        def is_another():
+            """another process is there"""
+            return self.pids(role)[-1] != before
+
+        self.until(is_another)
+        return self.ready()
+
     def signal(self, number):
         self.process.send_signal(number)
 
@@ -178,6 +211,30 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
         self.ended()
         self.check_gone()
+
+
+class Calls:
+    """Calls in threads of their own: when each was over, and its result."""
+
+    def __init__(self):
+        self.results, self.threads = [], []
+
+    def begin(self, call, *arguments, **options):
+        def run():
+            try:
+                found = call(*arguments, **options)
+            except (OSError, http.client.HTTPException) as error:
+                found = error
+            self.results.append((time.monotonic(), found))
+
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def all(self, timeout_s=60):
+        for thread in self.threads:
+            thread.join(timeout_s)
+            assert not thread.is_alive()
+        return self.results
 
 
 def read_events(answer):
@@ -242,6 +299,26 @@ def server(tmp_path_factory):
     made.ready()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def tough(tmp_path_factory):
+    """A server that takes faults, is quick to notice a hang, and may be hurt any number of times.
+
+    Each test finds it ready, and only its own news.
+    """
+    hurt = ("--set", "server.max_restarts=1000", "--set", "server.stall_s=2")
+    made = start(tmp_path_factory.mktemp("tough"), *FAULTS, *hurt)
+    made.ready()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def calls():
+    made = Calls()
+    yield made
+    made.all()
 
 
 FAULTS = ("--set", "model.options.faults=true")

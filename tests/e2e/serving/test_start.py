@@ -56,11 +56,11 @@ def test_the_rows_of_the_start_up_table_add_up_to_the_wall_time(serve):
 
 
 def test_the_banner_says_where_the_server_is_and_what_it_serves(server):
-    assert f"ready     {server.url}\n" in server.log
+    assert f"ready     {server.address}\n" in server.log
     assert "model     echo, context 65536 tokens\n" in server.log
     assert "limits    open requests 512" in server.log
     assert "/v1/completions" in server.log
-    assert f"page      {server.url}/\n" in server.log
+    assert f"page      {server.address}/\n" in server.log
 
 
 def run(*arguments):
