@@ -1,8 +1,8 @@
 """One process of a load generator: ``python -m mstar_core.bench.load``, told what to do by JSON.
 
 It reads one line (a :class:`Part`), warms up, says ``ready``, reads the moment at which to begin,
-and writes its samples as one line. The clock is the machine's monotonic one, which all processes
-share.
+and writes its samples as one line, with the processor time that it took. The clock is the
+machine's monotonic one, which all processes share.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Load:
         return self.settings.bytes_of(self.part.asks.request(number))
 
 
-async def _serve(part: Part) -> list[Sample]:
+async def _serve(part: Part) -> dict[str, Any]:
     load = Load(part)
     requests = load.built()
     await load.warm()
@@ -143,7 +143,9 @@ async def _serve(part: Part) -> list[Sample]:
     begin_s = float(await asyncio.to_thread(sys.stdin.readline))
     gc.collect()
     gc.disable()
-    return await load.run(requests, begin_s)
+    before_s = time.process_time()
+    samples = await load.run(requests, begin_s)
+    return {"cpu_s": time.process_time() - before_s, "samples": columns(samples)}
 
 
 def columns(samples: list[Sample]) -> dict[str, list[Any]]:
@@ -159,8 +161,7 @@ def rows(told: dict[str, list[Any]]) -> list[Sample]:
 
 def main() -> None:
     """Of the process."""
-    samples = asyncio.run(_serve(Part.of_json(sys.stdin.readline())))
-    _say(json.dumps(columns(samples)))
+    _say(json.dumps(asyncio.run(_serve(Part.of_json(sys.stdin.readline())))))
 
 
 def _say(line: str) -> None:

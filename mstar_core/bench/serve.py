@@ -15,7 +15,7 @@ from attrs import frozen
 
 from mstar_core.bench.load import Part, rows
 from mstar_core.bench.prompts import Asks
-from mstar_core.bench.stats import Figures, Sample, Spread, alternated, figures, spread
+from mstar_core.bench.stats import Figures, Spread, alternated, figures, spread
 from mstar_core.client import Client, Completion
 from mstar_core.errors import MstarError, Words
 
@@ -63,7 +63,10 @@ class Run:
 
 def measure(run: Run) -> Figures:
     """Put the load on, and what it came to. Raises MstarError where a process of it ends."""
-    return figures(_samples(run), run.promises)
+    said = _said(run)
+    found = figures([s for one in said for s in rows(one["samples"])], run.promises)
+    busiest_s: float = max(one["cpu_s"] for one in said)
+    return attrs.evolve(found, client_busy=busiest_s / max(found.duration_s, 1e-9))
 
 
 def compare(first: Run, second: Run, rounds: int) -> tuple[list[Figures], list[Figures]]:
@@ -103,7 +106,8 @@ def _counted(client: Client, asks: Asks) -> int:
     return said.usage.prompt_tokens or asks.words
 
 
-def _samples(run: Run) -> list[Sample]:
+def _said(run: Run) -> list[dict[str, Any]]:
+    """What each process of the load has to say in the end."""
     with ExitStack() as stack:
         started = [stack.enter_context(_Process(part)) for part in run.parts()]
         for process in started:
@@ -111,7 +115,7 @@ def _samples(run: Run) -> list[Sample]:
         begin_s = time.monotonic() + HEAD_START_S
         for process in started:
             process.tell(f"{begin_s!r}")
-        return [s for process in started for s in rows(json.loads(process.line()))]
+        return [json.loads(process.line()) for process in started]
 
 
 class _Process:

@@ -77,6 +77,9 @@ class Figures:
     audio_s_per_s: float | None = None
     goodput_per_s: float | None = None
     """Requests per second that kept every promise that was asked for."""
+    client_busy: float | None = None
+    """Of one processor, taken by the busiest process of the load generator; near 1 it is the
+    load generator that is measured."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:

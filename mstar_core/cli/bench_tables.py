@@ -25,6 +25,8 @@ def figures_table(found: Figures) -> str:
         f"tokens     {found.mean_prompt_tokens:.1f} in, {found.mean_output_tokens:.1f} out, "
         f"{_number(found.tokens_per_chunk)} per chunk",
     ]
+    if found.client_busy is not None:
+        lines.append(f"client     {found.client_busy:.0%} of a processor, its busiest process")
     if found.goodput_per_s is not None:
         lines.append(f"goodput    {found.goodput_per_s:.2f} requests/s")
     if found.audio_s_per_s is not None:

@@ -26,6 +26,7 @@ def test_every_request_is_sent_once_and_its_tokens_are_counted(stand_in):
     assert (found.requests, found.failed, found.errors) == (6, 0, {})
     assert (found.mean_output_tokens, found.tokens_per_chunk) == (5.0, 1.0)
     assert found.mean_prompt_tokens > 60
+    assert found.client_busy > 0
     assert (found.ttft_ms.count, found.itl_ms.count, found.tpot_ms.count) == (6, 24, 6)
     bodies = [each.body for each in stand_in.asked]
     assert len(bodies) == len(set(bodies)) == 9
