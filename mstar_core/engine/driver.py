@@ -11,6 +11,8 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 
+import attrs
+
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
 from mstar_core.errors import DeviceFault, RequestError, Words
@@ -54,7 +56,7 @@ class Driver:
                     fix="open the engine again",
                 )
             if request.id in self._listeners:
-                listener(_error(request.id, _taken(request).facts()))
+                listener(_refused(request, _taken(request)))
                 return
             self._listeners[request.id] = listener
             self._inbox.put(lambda: self._arrive(request))
@@ -87,7 +89,7 @@ class Driver:
         try:
             self.core.submit(request)
         except RequestError as error:
-            self._send(_error(request.id, error.facts()))
+            self._send(_refused(request, error))
         except Exception as error:  # a bug while checking one request fails that request
             log.exception("request %s could not be checked", request.id)
             self._send(_error(request.id, facts_of(f"request {request.id}", error)))
@@ -161,6 +163,10 @@ def _error(request_id: str, facts: Mapping[str, str], generated: int = 0) -> Fin
     return FinishEvent(
         request=request_id, reason="error", prompt_items=0, generated=generated, error=facts
     )
+
+
+def _refused(request: Request, error: RequestError) -> FinishEvent:
+    return attrs.evolve(_error(request.id, error.facts()), refused=True)
 
 
 def _taken(request: Request) -> RequestError:

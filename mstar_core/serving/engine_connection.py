@@ -163,6 +163,8 @@ class EngineConnection:
     def _end_of(self, live: Live, finish: FinishEvent) -> End:
         self.live.pop(live.stream, None)
         error, code = finish.error, None
+        if finish.reason == "error" and not finish.refused:
+            code = "request_failed"
         if finish.reason == "error" and (self.driver is None or self.driver.fault is not None):
             error, code = None, "not_ready" if self.driver is None else "engine_restarted"
         return End(
@@ -178,4 +180,6 @@ class EngineConnection:
 
 
 def _refusal(live: Live, error: dict[str, str] | None) -> FinishEvent:
-    return FinishEvent(request=live.id, reason="error", prompt_items=0, generated=0, error=error)
+    return FinishEvent(
+        request=live.id, reason="error", prompt_items=0, generated=0, error=error, refused=True
+    )

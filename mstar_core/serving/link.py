@@ -44,7 +44,8 @@ class Ended:
     error: Mapping[str, str] | None = None
     """Where / got / want / fix, for ``error``: the request was refused at the door, or failed."""
     code: str | None = None
-    """A code of ``serving.errors`` where it was not the request's own fault."""
+    """A code of ``serving.errors`` where it was not the request's own fault; None for one that was
+    refused at the engine's door."""
 
 
 @frozen(kw_only=True)

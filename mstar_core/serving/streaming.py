@@ -47,7 +47,7 @@ def failure(ended: Ended) -> ApiError | None:
     """What the client is told of a generation that did not end by itself; None for one that did."""
     if ended.code is None and ended.reason in ("stop", "length"):
         return None
-    own = "request_failed" if ended.prompt_items else "invalid_value"
+    own = "request_failed" if ended.error is None else "invalid_value"
     code = ended.code or ("cancelled" if ended.reason == "abort" else own)
     if ended.error is not None:
         return of_facts(ended.error, code)
@@ -113,6 +113,11 @@ class Stream(Response):
         if self._waiting > self._exchange.service.limits.max_unread_bytes:
             _set(self._too_slow)
         _set(self._news)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for the client."""
+        return self._waiting
 
     async def begin(self, work: Coroutine[Any, Any, None]) -> Self:
         """Start ``work``, and wait for its first bytes.

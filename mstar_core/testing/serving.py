@@ -8,7 +8,6 @@ from typing import Any
 
 from mstar_core.engine import Engine
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
-from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.serving.link import Arrived, Ended, EngineState
 
@@ -22,22 +21,11 @@ class LocalGeneration:
         self._arrived: asyncio.Queue[EngineEvent] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def follow() -> None:
-            try:
-                for event in link.engine.stream(request):
-                    loop.call_soon_threadsafe(self._arrived.put_nowait, event)
-            except RequestError as error:
-                refused = FinishEvent(
-                    request=request.id,
-                    reason="error",
-                    prompt_items=0,
-                    generated=0,
-                    error=error.facts(),
-                )
-                loop.call_soon_threadsafe(self._arrived.put_nowait, refused)
+        def hear(event: EngineEvent) -> None:
+            loop.call_soon_threadsafe(self._arrived.put_nowait, event)
 
         link.groups.setdefault(group, set()).add(self)
-        self._followed = loop.run_in_executor(None, follow)
+        link.engine._driver.submit(request, hear)
 
     async def arrived(self) -> Arrived:
         events = [await self._arrived.get()]
@@ -48,7 +36,6 @@ class LocalGeneration:
         last = events[-1]
         ended = None
         if isinstance(last, FinishEvent):
-            await self._followed
             ended = Ended(
                 reason=last.reason,
                 prompt_items=last.prompt_items,
@@ -56,6 +43,7 @@ class LocalGeneration:
                 cached_tokens=last.cached_tokens,
                 preemptions=last.preemptions,
                 error=last.error,
+                code="request_failed" if last.reason == "error" and not last.refused else None,
             )
             for group in self._link.groups.values():
                 group.discard(self)

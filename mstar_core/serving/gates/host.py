@@ -31,7 +31,7 @@ class Hosts:
         if len(hosts) != 1 or not self._knows(name_of(hosts[0])):
             raise ApiError(
                 "invalid_host",
-                "The host of the request is no name of this server; --allowed-host adds one.",
+                "The host of the request is no name of this server; server.allowed_hosts adds one.",
             )
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & self._origins or _is_own(origin, hosts[0]):
