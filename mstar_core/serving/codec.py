@@ -79,7 +79,8 @@ def schemas(types: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _invalid(error: msgspec.ValidationError) -> ApiError:
     what, _, path = str(error).partition(" - at `")
-    param = path.rstrip("`").removeprefix("$").lstrip(".") or None
+    path = path.rstrip("`").rpartition("`")[2]  # of a key it says: key` in `$.field
+    param = path.removeprefix("$").lstrip(".") or None
     if what.startswith(_MISSING):
         name = what.removeprefix(_MISSING).strip("`")
         param = f"{param}.{name}" if param else name
