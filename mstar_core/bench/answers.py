@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from mstar_core.bench.stats import Sample
-from mstar_core.client.errors import ClientError
 from mstar_core.client.http1 import Head
 from mstar_core.client.sse import EventParser
 
@@ -87,12 +86,18 @@ class Answer:
 
     def _wrong(self, failed: BaseException | None) -> str | None:
         if failed is not None:
-            return type(failed).__name__ if isinstance(failed, ClientError) else "connection"
+            return _named(failed)
         if self._status != 200:
             return f"{self._status} {_code_of(b''.join(self._body))}".strip()
         if self._error is None and self._streams and not (self._finished and self._done):
             return "stream without its end"
         return self._error
+
+
+def _named(failed: BaseException) -> str:
+    if isinstance(failed, TimeoutError):
+        return "timed out"
+    return "connection" if isinstance(failed, OSError) else type(failed).__name__
 
 
 def _anything(delta: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from mstar_core.bench.stats import Figures, Sample, figures
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import Engine
-from mstar_core.engine.events import EngineEvent, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
 from mstar_core.errors import MstarError
 from mstar_core.model.front import Request
 
@@ -66,7 +66,7 @@ class ClosedLoop:
         self._over = threading.Event()
         self._left: Iterator[Request] = iter(())
         self._open = 0
-        self._samples: list[Sample] = []
+        self._ended: list[_Open] = []
         self._failed: MstarError | None = None
 
     def run(self, requests: Sequence[Request], concurrency: int) -> list[Sample]:
@@ -77,7 +77,7 @@ class ClosedLoop:
         self._over.wait()
         if self._failed is not None:
             raise self._failed
-        return self._samples
+        return [request.sample() for request in self._ended]
 
     def _next(self) -> None:
         """Let the next request in; with none left, one place of the loop is over."""
@@ -88,16 +88,16 @@ class ClosedLoop:
                 if not self._open:
                     self._over.set()
                 return
-        open_request = _Open(loop=self, prompt_tokens=_length(request))
+        opened = _Open(loop=self, prompt_tokens=_length(request))
         try:
-            self._engine.submit(request, open_request)
+            self._engine.submit(request, opened)
         except MstarError as error:  # the engine is closed, or has a fault
             self._failed = error
             self._over.set()
 
-    def ended(self, sample: Sample) -> None:
-        """One request is over."""
-        self._samples.append(sample)
+    def ended(self, request: _Open) -> None:
+        """One request is over. Called on the engine's thread, so nothing is computed here."""
+        self._ended.append(request)
         self._next()
 
 
@@ -109,26 +109,32 @@ class _Open:
     prompt_tokens: int
     sent_s: float = field(factory=time.perf_counter, init=False)
     read_s: list[float] = field(factory=list, init=False)
+    end_s: float = field(default=0.0, init=False)
+    finish: FinishEvent | None = field(default=None, init=False)
 
     def __call__(self, event: EngineEvent) -> None:
         now_s = time.perf_counter()
         if isinstance(event, TokenEvent):
             self.read_s.append(now_s)
-            return
-        read_s = self.read_s
-        self.loop.ended(
-            Sample(
-                due_s=self.sent_s,
-                sent_s=self.sent_s,
-                end_s=now_s,
-                first_s=read_s[0] if read_s else None,
-                gaps_s=np.diff(read_s).tolist(),
-                chunks=len(read_s),
-                events=len(read_s) + 1,
-                prompt_tokens=self.prompt_tokens,
-                output_tokens=event.generated,
-                error=event.error["got"] if event.error is not None else None,
-            )
+        else:
+            self.end_s, self.finish = now_s, event
+            self.loop.ended(self)
+
+    def sample(self) -> Sample:
+        """What became of it."""
+        read_s, finish = self.read_s, self.finish
+        error = None if finish is None or finish.error is None else finish.error["got"]
+        return Sample(
+            due_s=self.sent_s,
+            sent_s=self.sent_s,
+            end_s=self.end_s,
+            first_s=read_s[0] if read_s else None,
+            gaps_s=np.diff(read_s).tolist(),
+            chunks=len(read_s),
+            events=len(read_s) + 1,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=len(read_s) if finish is None else finish.generated,
+            error=error,
         )
 
 

@@ -113,7 +113,9 @@ class _Server:
     listener: threading.Thread = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
         self.listener = threading.Thread(target=self._listen, args=(self.process.stderr,))
         self.listener.start()
 

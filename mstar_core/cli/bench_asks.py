@@ -43,7 +43,7 @@ def run_of(args: argparse.Namespace, url: str) -> Run:
     from mstar_core.bench.serve import Run, prompt_words
     from mstar_core.client import Client
 
-    key = None if args.api_key_file is None else _lines(args.api_key_file, lines_of)[0]
+    key = None if args.api_key_file is None else _key(args.api_key_file)
     _check(args)
     prompts = () if args.prompt_file is None else _lines(args.prompt_file, lines_of)
     with Client(url, api_key=key) as client:
@@ -101,6 +101,16 @@ def _first_model(client: Client) -> str | None:
         return next((model.id for model in client.models()), None)
     except ApiError:
         return None
+
+
+def _key(file: Path) -> str:
+    """The first key of a server's own file of keys, in which ``#`` begins a remark."""
+
+    def read(path: Path) -> tuple[str, ...]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return tuple(x.strip() for x in lines if x.strip() and not x.startswith("#"))
+
+    return _lines(file, read)[0]
 
 
 def _lines(file: Path, read: Any) -> tuple[str, ...]:

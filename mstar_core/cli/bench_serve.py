@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="count the requests that keep these",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts and arrivals")
-    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="its first line")
+    parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="use the first key in it")
     parser.add_argument("--json", metavar="FILE", help="write JSON there; - is stdout")
 
 

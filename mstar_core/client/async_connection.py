@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from mstar_core.client.calls import Sent, StreamCall
+from mstar_core.client.errors import ClientError
 from mstar_core.client.http1 import Head, Item, ResponseParser
 from mstar_core.client.settings import READ_BYTES, Settings
 
@@ -125,8 +126,10 @@ class AsyncStream(Generic[E]):
                     self._connection = None
                 else:
                     self._events = self._reading.feed(piece)
-            except BaseException:
+            except BaseException as error:
                 self.close()
+                if isinstance(error, ClientError):
+                    error.request_id = error.request_id or self.request_id
                 raise
         raise StopAsyncIteration
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from mstar_core.client.calls import Sent, StreamCall
+from mstar_core.client.errors import ClientError
 from mstar_core.client.http1 import Head, Item, ResponseParser
 from mstar_core.client.settings import READ_BYTES, Settings
 
@@ -103,8 +104,10 @@ class Stream(Generic[E]):
                     self._keep(self._connection, self._head)
                 else:
                     self._events = self._reading.feed(piece)
-            except BaseException:
+            except BaseException as error:
                 self.close()
+                if isinstance(error, ClientError):
+                    error.request_id = error.request_id or self.request_id
                 raise
         raise StopIteration
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import shutil
+import ssl
+import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +22,7 @@ from mstar_core.client import (
     Finish,
     Usage,
 )
+from mstar_core.errors import MstarError
 
 ODD = "✅ a\u0085b\u2028c\u2029d\x0be\nf 🏔"
 HELLO = [{"role": "user", "content": ODD}]
@@ -120,6 +125,40 @@ def test_a_start_is_measured_with_the_servers_own_table():
     assert 0 < found.bound_s <= found.live_s <= found.ready_s
     assert found.first_request_s > 0
     assert {"command python", "engine weights", "total"} <= set(found.phases_s)
+
+
+def test_a_start_that_fails_says_what_the_server_said():
+    with pytest.raises(MstarError, match=r"exit code 1[^$]*nowhere\.yaml"):
+        measure(["nowhere.yaml"], 60)
+
+
+def test_a_server_with_tls_and_a_key_is_spoken_to(serve, tmp_path):
+    key, cert, keys = (str(tmp_path / name) for name in ("key.pem", "cert.pem", "keys"))
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed, so there is no certificate to serve with")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*made, "-out", cert, "-days", "2", *names], check=True, capture_output=True)
+    secret = "a-key-that-is-long-enough-to-be-one"
+    Path(keys).write_text(f"{secret}\n")
+    made = serve("--tls-cert", cert, "--tls-key", key, "--api-key-file", keys).bound()
+    tls = ssl.create_default_context(cafile=cert)
+    with Client(made.address, api_key=secret, tls=tls) as client:
+        client.wait_ready(60)
+        assert client.complete("ab", max_tokens=2).text == "ab"
+        assert text_of(client.stream_complete("ab", max_tokens=2)) == "ab"
+    with Client(made.address, tls=tls) as nobody, pytest.raises(ApiError) as caught:
+        nobody.models()
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    with Client(made.address) as strict, pytest.raises(ConnectFailed, match="certificate"):
+        strict.live()
+
+    async def run():
+        async with AsyncClient(made.address, api_key=secret, tls=tls) as client:
+            stream = client.stream_complete("ab", max_tokens=2)
+            return text_of([event async for event in stream])
+
+    assert asyncio.run(run()) == "ab"
 
 
 def test_nobody_is_there_before_it_starts_and_waiting_for_it_ends_when_it_is_ready(server):

@@ -1,6 +1,7 @@
 """Load on a server over real sockets, from processes of their own."""
 
 import json
+import wave
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_the_first_text_is_the_first_token_not_the_first_event(stand_in, wire):
         ("no end", "stream without its end"),
         ("cut", "ConnectionLost"),
         ("no http", "BadAnswer"),
+        ("no json", "JSONDecodeError"),
     ],
 )
 def test_what_goes_wrong_is_counted_by_its_name(stand_in, wire, answer, error):
@@ -62,6 +64,7 @@ def test_what_goes_wrong_is_counted_by_its_name(stand_in, wire, answer, error):
         "in stream": wire.chunked([text, wire.event(failed)]),
         "no end": wire.chunked([text, wire.event("[DONE]")]),
         "cut": wire.chunked([text], whole=False),
+        "no json": wire.chunked([wire.event("{")]),
         "no http": [b"SMTP\r\n\r\n", None],
     }[answer]
     found = measure(run_of(stand_in))
@@ -95,6 +98,19 @@ def test_sound_is_measured_by_its_seconds(stand_in, wire, tmp_path):
     found = measure(run_of(stand_in, route="transcriptions", requests=2, asks=asks))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(6.0)
     assert (found.failed, found.ttft_ms) == (0, None)
+
+
+def test_the_command_knows_how_long_a_file_is(stand_in, wire, tmp_path, capsys):
+    file = tmp_path / "a.wav"
+    with wave.open(str(file), "wb") as out:
+        out.setparams((1, 2, 16000, 0, "NONE", ""))
+        out.writeframes(bytes(2 * 8000))
+    stand_in.answers["/v1/audio/transcriptions"] = wire.answer({"text": "hi"})
+    command = ["bench", "serve", "--url", stand_in.url, "--route", "transcriptions"]
+    assert main([*command, "--audio", str(file), "--requests", "3", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["runs"][0]["asks"]["audio_s"] == [0.5]
+    assert told["results"]["rtf"]["count"] == 3
 
 
 def test_a_process_that_ends_is_an_error(stand_in, tmp_path, capfd):
@@ -138,7 +154,7 @@ def test_the_command_writes_figures_with_the_machine_and_the_server(
 ):
     stand_in.answers["/v1/models"] = wire.answer({"data": [{"id": "m", "routes": ["chat"]}]})
     key, file = tmp_path / "key", tmp_path / "out.json"
-    key.write_text("secret\n")
+    key.write_text("# mine\nsecret\n")
     command = ["bench", "serve", "--url", stand_in.url, "--requests", "4", "--concurrency", "2"]
     options = ["--output-tokens", "3", "--goodput", "ttft:60000", "--api-key-file", str(key)]
     assert main([*command, *options, "--json", str(file)]) == 0

@@ -172,8 +172,9 @@ def test_a_stream_that_is_cut_is_lost_behind_what_it_said(
     events = [wire.event(each) for each in [*told, *(["[DONE]"] if done else [])]]
     stand_in.answers[CHAT] = wire.chunked(events, whole=whole)
     found = []
-    with pytest.raises(ConnectionLost, match=missing):
+    with pytest.raises(ConnectionLost, match=missing) as caught:
         clients.events(stand_in.url, "stream_chat", HELLO, into=found)
+    assert caught.value.request_id == "req-1"
     assert found[:1] == ([Delta(text="a")] if chunks else [])
 
 
