@@ -87,9 +87,10 @@ class RemoteGeneration:
             self._tops += tops
 
     def end(self, ended: Ended) -> None:
-        """Nothing more comes."""
-        self._ended = ended
-        self._wake()
+        """Nothing more comes. The first end is the one that is told."""
+        if self._ended is None:
+            self._ended = ended
+            self._wake()
 
     def _wake(self) -> None:
         waiting = self._waiting
