@@ -46,15 +46,15 @@ class Pulse:
     heard: float
     """When it was last heard of (monotonic seconds)."""
     moved: float
-    """When it was last idle or had done another turn."""
-    turns: int = -1
+    """When it last was idle, became busy, or had done another turn."""
+    last: Beat = Beat()
 
     def beat(self, beat: Beat, now: float) -> None:
         """A heartbeat has come."""
         self.heard = now
-        if not beat.busy or beat.turns != self.turns:
+        if not (beat.busy and self.last.busy) or beat.turns != self.last.turns:
             self.moved = now
-        self.turns = beat.turns
+        self.last = beat
 
     def hung(self, now: float, limit_s: float) -> str | None:
         """What it has not done for ``limit_s``, if anything."""
