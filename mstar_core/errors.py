@@ -8,6 +8,7 @@ The tree and each branch's fate::
     ├── PluginError        a plugin that is needed cannot be loaded       start-up ends, exit 1
     ├── UsageError         the command line is wrong                      exit 2
     ├── RequestError       one request cannot be served                   that request fails
+    ├── ClientError        a call to a server gave no result (client)     that call fails
     ├── DeviceFault        a launch raised, or an event missed its time   the engine process ends
     └── SealedError        something asked or grew after it was sealed    a bug: full traceback
 
