@@ -321,6 +321,15 @@ def calls():
     made.all()
 
 
+@pytest.fixture(scope="session")
+def tiny_server(tmp_path_factory):
+    """A ready server of the tiny Qwen3.5 checkpoint, for tests that leave it as it was."""
+    made = start(tmp_path_factory.mktemp("tiny"), config="qwen35_tiny")
+    made.ready()
+    yield made
+    made.stop()
+
+
 FAULTS = ("--set", "model.options.faults=true")
 """Arguments with which prompts may order faults."""
 
