@@ -6,6 +6,7 @@ never holds the text of an exception that we did not write.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,6 +47,10 @@ CODES: dict[str, tuple[int, str]] = {
 }
 """Code → (HTTP status, type). ``docs/serving.md`` lists them; none is ever renamed."""
 
+_ADDRESS = re.compile(r"( object)?( at)? ?0x[0-9a-fA-F]{6,}")
+_SHOWN = 300
+"""Characters of what was given that a message repeats."""
+
 
 class ApiError(Exception):
     """One HTTP request cannot be served."""
@@ -83,8 +88,14 @@ def of_request_error(error: RequestError, code: str = "invalid_value") -> ApiErr
 
 
 def of_facts(facts: Mapping[str, str], code: str = "invalid_value") -> ApiError:
-    """The same, of the facts that crossed a process."""
+    """The same, of the facts that crossed a process; what was given is told in short."""
     want = f"; allowed: {facts['want']}" if facts["want"] else ""
     fix = f". To fix it, {facts['fix']}" if facts["fix"] else ""
-    message = f"{facts['where']}: {facts['got']}{want}{fix}."
+    message = f"{facts['where']}: {_in_short(facts['got'])}{want}{fix}."
     return ApiError(code, message, param=facts["where"])
+
+
+def _in_short(got: str) -> str:
+    """``got`` without addresses of objects, and not longer than anybody reads."""
+    told = _ADDRESS.sub("…", got)
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
