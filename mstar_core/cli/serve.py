@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
     start_logging(level, args.log_format)
     args.sets = [*args.sets, *_sets(args)]
     resolved, _ = resolve_arguments(args)
-    from mstar_core.serving.control import Start
     from mstar_core.serving.listening import check_server, listen
+    from mstar_core.serving.orders import Start
     from mstar_core.serving.startup import exec_time
     from mstar_core.serving.supervisor import Supervisor
 

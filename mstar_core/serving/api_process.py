@@ -13,15 +13,17 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from mstar_core.config.resolve import Resolved, resolve
 from mstar_core.model.front import Front
 from mstar_core.plugins.discover import discover
 from mstar_core.plugins.record import shipped_configs
-from mstar_core.serving import control as ctl
+from mstar_core.serving import orders
 from mstar_core.serving.app import create_app
 from mstar_core.serving.child import Child, run_child
+from mstar_core.serving.control import Received
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import ModelCard, Service
 from mstar_core.serving.http_server import HttpServer, loop_factory
@@ -78,11 +80,11 @@ class ApiProcess:
         )
         keys = Keys() if server.api_key_file is None else Keys.read(server.api_key_file)
         self._http = HttpServer(create_app(self._service, keys), server)
-        self._engine = ctl.State("starting")
+        self._engine = orders.State("starting")
         self._front: Front | None = None
         self._mode = "starting"
         self._is_warm = False
-        self._messages: asyncio.Queue[ctl.Received | None] = asyncio.Queue()
+        self._messages: asyncio.Queue[Received | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: BaseException | None = None
         self._accepting: asyncio.Task[Any] | None = None
@@ -110,6 +112,7 @@ class ApiProcess:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._link.detach()
+            self._service.close()
 
     # what the supervisor says ----------------------------------------------------------------
 
@@ -121,7 +124,7 @@ class ApiProcess:
             asyncio.get_running_loop().remove_reader(self._control.fileno())
             self._messages.put_nowait(None)
 
-    def _send(self, message: ctl.Message) -> None:
+    def _send(self, message: orders.Message) -> None:
         self._control.send(message)
         if self._control.has_unsent:
             asyncio.get_running_loop().call_later(DRAIN_LOOK_S, self._control.flush)
@@ -129,23 +132,23 @@ class ApiProcess:
     async def _follow(self) -> None:
         while (received := await self._messages.get()) is not None:
             match received.message:
-                case ctl.Connect():
+                case orders.Connect():
                     await self._link.attach(*received.fds)
-                case ctl.State() as state:
+                case orders.State() as state:
                     self._engine = state
                     self._update()
-                case ctl.StartedUp(table):
+                case orders.StartedUp(table):
                     self._service.start_up = table
                     self._say_ready()
-                case ctl.Drain(seconds):
+                case orders.Drain(seconds):
                     self._mode = "draining"
                     self._update()
                     self._begin(self._drain(seconds))
-                case ctl.Scrape(asker, number):
-                    self._send(ctl.Scraped(asker, number, self._exposition()))
-                case ctl.Scraped() as answer:
+                case orders.Scrape(asker, number):
+                    self._send(orders.Scraped(asker, number, self._exposition()))
+                case orders.Scraped() as answer:
                     self._peers.answered(answer)
-                case ctl.Stop():
+                case orders.Stop():
                     break
         self._ended.set()
 
@@ -156,7 +159,7 @@ class ApiProcess:
 
     async def _beat(self) -> None:
         while True:
-            self._send(ctl.Beat())
+            self._send(orders.Beat())
             await asyncio.sleep(BEAT_S)
 
     def _exposition(self) -> str:
@@ -203,12 +206,15 @@ class ApiProcess:
                 return
             if self._mode == "starting":
                 self._child.laps.mark(f"warm {kind}")
+        if "audio" in front.capabilities():
+            with suppress(ApiError):  # not installed: the routes say so
+                self._service.decoder.start()
         self._service.front, self._service.card = front, self._card(front, max_context)
         self._is_warm = True
         self._say_ready()
         if self._mode == "starting":
             self._mode = "serving"
-            self._send(ctl.Ready(self._child.laps.rows, self._facts(self._service.card)))
+            self._send(orders.Ready(self._child.laps.rows, self._facts(self._service.card)))
 
     def _say_ready(self) -> None:
         """Take requests, unless another process has yet to be ready for the first time."""
@@ -252,7 +258,7 @@ class ApiProcess:
         await self._until_idle(end)
         cut = self._link.fail_all("draining")
         await self._until_idle(time.monotonic() + CUT_S)
-        self._send(ctl.Drained(cut))
+        self._send(orders.Drained(cut))
 
     async def _until_idle(self, end: float) -> None:
         while self._service.admission.open and time.monotonic() < end:
@@ -272,7 +278,7 @@ class ApiProcess:
             self._ended.set()
 
 
-def _resolved(start: ctl.Start) -> Resolved:
+def _resolved(start: orders.Start) -> Resolved:
     return resolve(start.config, start.sets, lambda: shipped_configs(discover()))
 
 

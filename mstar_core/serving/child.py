@@ -11,7 +11,8 @@ from attrs import frozen
 
 from mstar_core.errors import ConfigError, MstarError, PluginError
 from mstar_core.logs import start_logging
-from mstar_core.serving.control import Control, Failed, Start
+from mstar_core.serving.control import Control
+from mstar_core.serving.orders import Failed, Start
 from mstar_core.serving.startup import Laps
 
 log = logging.getLogger(__name__)

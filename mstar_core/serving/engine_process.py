@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from mstar_core.serving.child import Child, run_child
-from mstar_core.serving.control import Beat, Connect, Control, Phase, Ready, Stop
+from mstar_core.serving.control import Control
 from mstar_core.serving.messages import Stats
+from mstar_core.serving.orders import Beat, Connect, Phase, Ready, Stop
 
 if TYPE_CHECKING:
     from mstar_core.engine import Engine

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from mstar_core.serving.control import Message, Scrape, Scraped
+from mstar_core.serving.orders import Message, Scrape, Scraped
 
 WAIT_S = 2.0
 """A process that does not answer in time is left out."""

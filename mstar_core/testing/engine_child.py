@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from mstar_core.serving.arena import make_arena
-from mstar_core.serving.control import Connect, Control, Failed, Ready, Start
+from mstar_core.serving.control import Control
 from mstar_core.serving.link import EngineState
+from mstar_core.serving.orders import Connect, Failed, Ready, Start
 from mstar_core.serving.remote import RemoteLink
 
 M = TypeVar("M")

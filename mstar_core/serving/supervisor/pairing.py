@@ -6,7 +6,7 @@ import os
 import socket
 
 from mstar_core.serving.arena import make_arena
-from mstar_core.serving.control import Connect
+from mstar_core.serving.orders import Connect
 from mstar_core.serving.supervisor.worker import Worker
 
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from attrs import define, field
 
-from mstar_core.serving.control import Beat
+from mstar_core.serving.orders import Beat
 
 FIRST_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 
@@ -47,7 +47,7 @@ class Pulse:
     """When it was last heard of (monotonic seconds)."""
     moved: float
     """When it last was idle, became busy, or had done another turn."""
-    last: Beat = Beat()
+    last: Beat = field(factory=Beat)
 
     def beat(self, beat: Beat, now: float) -> None:
         """A heartbeat has come."""

@@ -7,7 +7,7 @@ import time
 
 from attrs import define
 
-from mstar_core.serving.control import Phase, State
+from mstar_core.serving.orders import Phase, State
 
 log = logging.getLogger(__name__)
 TELL_S, LOG_S = 0.1, 5.0

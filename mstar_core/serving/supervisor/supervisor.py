@@ -13,7 +13,7 @@ from typing import Literal
 
 from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError, MstarError
-from mstar_core.serving import control as ctl
+from mstar_core.serving import orders
 from mstar_core.serving.child import OURS
 from mstar_core.serving.listening import Listening
 from mstar_core.serving.startup import StartUp, table
@@ -36,7 +36,7 @@ class Supervisor:
     """One server: an engine, its API processes, and the socket that these accept on."""
 
     def __init__(
-        self, config: ServerConfig, start: ctl.Start, listening: Listening, *, began: float
+        self, config: ServerConfig, start: orders.Start, listening: Listening, *, began: float
     ) -> None:
         """``began``: when the command was started (monotonic seconds), for the start-up table."""
         self._config = config
@@ -49,7 +49,7 @@ class Supervisor:
         self._apis = [self._worker("api", index) for index in range(config.processes)]
         self._workers = [self._engine, *self._apis]
         self._mode: Literal["starting", "serving", "draining", "stopping"] = "starting"
-        self._progress = Progress(ctl.State("starting"))
+        self._progress = Progress(orders.State("starting"))
         self._start_up: StartUp | None = None
         self._drained: dict[int, int] = {}
         self._deadline = 0.0
@@ -102,7 +102,7 @@ class Supervisor:
 
     def _spawn(self, worker: Worker) -> None:
         self._selector.register(worker.spawn(), selectors.EVENT_READ, worker)
-        start = ctl.Start(
+        start = orders.Start(
             config=self._start.config,
             sets=self._start.sets,
             index=worker.index,
@@ -137,7 +137,7 @@ class Supervisor:
     def _hung(self, worker: Worker, why: str, now: float) -> None:
         log.error("%s %s: it writes its stacks, and is started again", worker.name, why)
         if worker is self._engine:
-            self._tell(ctl.State("stalled"))
+            self._tell(orders.State("stalled"))
         worker.abort(now)
 
     def _ended(self, worker: Worker, code: int, now: float) -> None:
@@ -163,7 +163,7 @@ class Supervisor:
             return
         worker.ready, worker.due = None, now + delay
         if worker is self._engine:
-            self._tell(ctl.State("restarting"))
+            self._tell(orders.State("restarting"))
 
     # messages ------------------------------------------------------------------------------
 
@@ -179,46 +179,46 @@ class Supervisor:
                 os.close(fd)
             self._take(worker, one.message)
 
-    def _take(self, worker: Worker, message: ctl.Message) -> None:
+    def _take(self, worker: Worker, message: orders.Message) -> None:
         now = time.monotonic()
         match message:
-            case ctl.Beat():
+            case orders.Beat():
                 worker.pulse.beat(message, now)
-            case ctl.Phase():
+            case orders.Phase():
                 if worker is self._engine and self._progress.note(message):
                     self._tell(self._progress.state)
-            case ctl.Ready():
+            case orders.Ready():
                 worker.note_ready(message, now)
                 if worker is self._engine:
-                    self._tell(ctl.State("ready", max_context=message.facts["max_context"]))
+                    self._tell(orders.State("ready", max_context=message.facts["max_context"]))
                 if self._start_up is not None:
-                    worker.send(ctl.StartedUp(self._start_up.as_dict()))
+                    worker.send(orders.StartedUp(self._start_up.as_dict()))
                 elif all(each.ready for each in self._workers):
                     self._all_ready(now)
-            case ctl.Failed():
+            case orders.Failed():
                 worker.failed = message
-            case ctl.Drained():
+            case orders.Drained():
                 self._drained[worker.index] = message.cut
-            case ctl.Scrape():
+            case orders.Scrape():
                 self._scrape(worker, message)
-            case ctl.Scraped():
+            case orders.Scraped():
                 self._apis[message.asker].send(message)
             case _:
                 log.error("%s sent a message that is not for its parent", worker.name)
 
-    def _tell(self, state: ctl.State) -> None:
+    def _tell(self, state: orders.State) -> None:
         self._progress.state = state
         for api in self._apis:
             api.send(state)
 
-    def _scrape(self, asker: Worker, message: ctl.Scrape) -> None:
+    def _scrape(self, asker: Worker, message: orders.Scrape) -> None:
         for api in self._apis:
             if api is asker:
                 continue
             if api.ready is not None and api.alive:
                 api.send(message)
             else:
-                asker.send(ctl.Scraped(message.asker, message.id, ""))
+                asker.send(orders.Scraped(message.asker, message.id, ""))
 
     def _all_ready(self, now: float) -> None:
         """The start is over: everybody may say so, and a person reads where its time went."""
@@ -236,7 +236,7 @@ class Supervisor:
             ended=now,
         )
         for one in self._apis:
-            one.send(ctl.StartedUp(self._start_up.as_dict()))
+            one.send(orders.StartedUp(self._start_up.as_dict()))
         url = self._listening.url
         lines = banner(url, self._config, engine.facts, api.facts, self._start_up)
         sys.stderr.write("\n".join(lines) + "\n")
@@ -262,7 +262,7 @@ class Supervisor:
         for worker in self._workers:
             worker.due = None
         for api in self._apis:
-            api.send(ctl.Drain(self._config.drain_s))
+            api.send(orders.Drain(self._config.drain_s))
 
     def _drain_on(self, now: float) -> None:
         if now < self._deadline and any(
@@ -280,7 +280,7 @@ class Supervisor:
         self._deadline = time.monotonic() + grace_s
         for worker in self._workers:
             worker.due = None
-            worker.send(ctl.Stop())
+            worker.send(orders.Stop())
 
     def _forget(self, worker: Worker) -> None:
         """Wait for nothing more from the worker's channel."""

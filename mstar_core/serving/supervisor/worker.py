@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from mstar_core.serving.control import Control, Failed, Message, Ready, Received
+from mstar_core.serving.control import Control, Received
+from mstar_core.serving.orders import Failed, Message, Ready
 from mstar_core.serving.supervisor.policy import Pulse, Restarts
 
 log = logging.getLogger(__name__)

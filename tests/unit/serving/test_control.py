@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from mstar_core.serving.control import (
+from mstar_core.serving.control import Control
+from mstar_core.serving.orders import (
     Beat,
     Connect,
-    Control,
     Failed,
     Phase,
     Ready,

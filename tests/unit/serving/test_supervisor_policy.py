@@ -4,8 +4,8 @@ import pytest
 
 from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError
-from mstar_core.serving.control import Beat, Phase, State
 from mstar_core.serving.listening import check_server, is_local, listen
+from mstar_core.serving.orders import Beat, Phase, State
 from mstar_core.serving.supervisor.policy import MAX_DELAY_S, Pulse, Restarts
 from mstar_core.serving.supervisor.progress import Progress
 
