@@ -68,10 +68,12 @@ async def joined(link=None, ready=True):
         engine = Engine(theirs, memory)
         await link.attach(ours.detach(), memory)
         link.state = EngineState(phase="ready" if ready else "weights")
-        yield link, engine
-        link.detach()
-        for _ in range(3):
-            await asyncio.sleep(0)
+        try:
+            yield link, engine
+        finally:
+            link.detach()
+            for _ in range(3):
+                await asyncio.sleep(0)
 
 
 @pytest.fixture
