@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mstar_core.audio import mono
 from mstar_core.config.sampling import plain
 from mstar_core.echo.faults import Order, order_of, strike
+from mstar_core.echo.tones import RATE, tones
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Front, Request
 
@@ -18,6 +20,9 @@ VOCAB = 257
 """Ids 0 to 255 are the bytes of UTF-8."""
 CONTEXT = 65536
 """Tokens of the longest prompt and answer together."""
+VOICE = "tone"
+HEARD_RATE = 16_000
+"""Samples per second of the sound that is heard."""
 
 
 class EchoFront(Front):
@@ -56,6 +61,39 @@ class EchoFront(Front):
             arrays["order"] = np.repeat(arrays["heard"], size, axis=0)
         return Request(arrays=arrays, **options)
 
+    def audio_request(
+        self,
+        samples: np.ndarray,
+        rate: int,
+        *,
+        prompt: str | None = None,
+        language: str | None = None,
+        task: str | None = None,
+        timestamps: bool = False,
+        **options: Any,
+    ) -> Request:
+        """A request that is answered with ``prompt``, or with how long the sound lasts."""
+        text = prompt or f"{len(mono(samples)) / rate:.2f} s of sound"
+        return self._whole(_bytes_of(text, "prompt"), options)
+
+    def speech_request(
+        self, text: str, *, voice: str | None = None, speed: float = 1.0, **options: Any
+    ) -> Request:
+        """A request whose sound is a tone per byte; ``speed`` leaves some out, or repeats them."""
+        if voice not in (None, VOICE):
+            raise RequestError(where="voice", got=voice, want=f"{VOICE!r}", fix="leave voice out")
+        said = _bytes_of(text, "input")
+        size = max(1, round(len(said) / speed)) if said else 0
+        return self._whole([said[min(len(said) - 1, int(i * speed))] for i in range(size)], options)
+
+    def sound(self, ids: Sequence[int]) -> np.ndarray:
+        """float32 ``[T]``: 10 ms for each byte."""
+        return tones([i for i in ids if 0 <= i < END])
+
+    def traits(self) -> dict[str, Any]:
+        """Rates of the sound that is heard and made, and the only voice."""
+        return {"input_sample_rate": HEARD_RATE, "sample_rate": RATE, "voices": [VOICE]}
+
     def encode(self, text: str) -> list[int]:
         """The bytes of ``text``. Raises RequestError for what is no text."""
         return list(_bytes_of(text, "prompt"))
@@ -73,6 +111,11 @@ class EchoFront(Front):
         if self.faults and text.startswith(b"!decode"):
             strike("decode", 0, 0)
         return text.decode("utf-8", errors="replace")
+
+    def _whole(self, text: Sequence[int], options: dict[str, Any]) -> Request:
+        """A request that is answered with all of ``text``."""
+        options.setdefault("max_new_tokens", min(len(text) + 1, CONTEXT - len(text)))
+        return self.ids_request(list(text), **options)
 
     def _order(self, ids: np.ndarray) -> Order:
         if not self.faults:

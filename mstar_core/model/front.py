@@ -128,7 +128,10 @@ class Front(ABC):
         return PlainAnswer()
 
     def traits(self) -> dict[str, Any]:
-        """What clients may want to know: languages, voices, sample_rate, max_audio_seconds, …"""
+        """What clients may want to know: languages, voices, max_audio_seconds, …
+
+        ``input_sample_rate`` is what sound is decoded to, ``sample_rate`` that of :meth:`sound`.
+        """
         return {}
 
     def capabilities(self) -> frozenset[str]:

@@ -62,7 +62,7 @@ async def _prepared(exchange: Exchange, body: HearingBody, form: Form, task: Tas
     sound = await exchange.service.decoder.decode(
         -1 if form.file is None else form.file,
         max_seconds=card.traits.get("max_audio_seconds", math.inf),
-        rate=card.traits.get("sample_rate"),
+        rate=card.traits.get("input_sample_rate"),
     )
     exchange.line["audio_s"] = sound.seconds
     exchange.admit(audio_s=sound.seconds)

@@ -43,11 +43,15 @@ async def read_upload(exchange: Exchange) -> tuple[HearingBody, Form]:
 
 def _of_form(exchange: Exchange, form: Form) -> HearingBody:
     known = names_of(HearingBody)
-    last = {name: values[-1] for name, values in form.fields.items()}
-    extra = {name: value for name, value in last.items() if name not in known}
+    extra = {_whole(name): values[-1] for name, values in form.fields.items() if name not in known}
     check_extra(exchange, extra, HEARING_NO_OPS)
     body: HearingBody = from_form(form.fields, HearingBody)
     return body
+
+
+def _whole(name: str) -> str:
+    """The field that ``name`` is a part of: ``a[b]`` is how a form has an object's ``b``."""
+    return name.partition("[")[0]
 
 
 def _check(exchange: Exchange, body: HearingBody) -> None:

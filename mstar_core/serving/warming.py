@@ -15,7 +15,8 @@ RATE = 16_000
 MAKERS: dict[str, Callable[[Front], Request]] = {
     "text": lambda front: front.text_request("Hello"),
     "chat": lambda front: front.chat_request([{"role": "user", "content": "Hello"}]),
-    "audio": lambda front: front.audio_request(np.zeros(RATE, np.float32), RATE),
+    "audio": lambda front: front.audio_request(np.zeros(RATE, np.float32), RATE, **_spoken(front)),
+    "speech": lambda front: front.speech_request("Hello"),
 }
 """Capability → a small request of it."""
 
@@ -39,3 +40,9 @@ async def warm_up(front: Front, link: RemoteLink, kind: str) -> bool:
         raise MstarError.of_facts(arrived.ended.error).under(f"warm-up ({kind})")
     front.decode(tokens)
     return True
+
+
+def _spoken(front: Front) -> dict[str, str]:
+    """A language that the model knows, as some models want to be told one."""
+    languages = front.traits().get("languages")
+    return {"language": languages[0]} if languages else {}

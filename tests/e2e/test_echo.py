@@ -92,7 +92,7 @@ def test_a_chat_is_answered_with_its_last_user_turn():
     chat = [{"role": "user", "content": "a"}, {"role": "user", "content": parts}]
     request = front.chat_request([*chat, {"role": "assistant", "content": "d"}])
     assert request.arrays["ids"].tolist() == list(b"bc")
-    assert front.capabilities() == {"text", "chat"}
+    assert front.capabilities() == {"text", "chat", "audio", "speech"}
 
 
 @pytest.mark.parametrize("ids", [[], "ab", [257], [-1], [1.5], [True], range(CONTEXT + 1), None])
@@ -216,3 +216,23 @@ def test_an_order_survives_being_run_again_and_being_cut(core):
     assert {len(longer[n]) for n in ("ids", "length", "order")} == {len(again["ids"]) + 2}
     assert longer["length"].tolist()[-1] == len(again["ids"])
     assert longer["heard"].tolist() == again["heard"].tolist()
+
+
+def test_sound_is_answered_with_its_length_or_with_the_prompt():
+    heard = front.audio_request(np.zeros(24_000, np.float32), 16_000, timestamps=True)
+    assert bytes(heard.arrays["ids"].tolist()) == b"1.50 s of sound"
+    assert heard.max_new_tokens == 16
+    asked = front.audio_request(np.zeros(10, np.float32), 16_000, prompt="ab")
+    assert asked.arrays["ids"].tolist() == list(b"ab")
+
+
+def test_text_is_spoken_as_a_tone_per_byte_however_its_ids_are_cut():
+    request = front.speech_request("hallo", voice="tone")
+    ids = request.arrays["ids"].tolist()
+    whole = front.sound([*ids, END])
+    assert len(whole) == 5 * 240
+    pieces = [front.sound(ids[:2]), front.sound([]), front.sound(ids[2:])]
+    assert np.array_equal(np.concatenate(pieces), whole)
+    assert front.speech_request("hallo", speed=2).arrays["ids"].tolist() == list(b"hl")
+    with pytest.raises(RequestError, match="voice"):
+        front.speech_request("hallo", voice="alloy")

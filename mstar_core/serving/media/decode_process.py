@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from mstar_core.serving import codec
@@ -63,10 +64,16 @@ def _outcome(file: int, target: int, order: Order) -> Outcome:
 
 
 def _end_with(answer: socket.socket) -> None:
-    """Let the kernel end this process when the other end is closed (SIGIO, unhandled)."""
+    """Let the kernel end this process when the other end is closed (SIGIO, unhandled).
+
+    Raises EOFError where it is closed already.
+    """
     fcntl.fcntl(answer, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(answer, fcntl.F_GETFL)
     fcntl.fcntl(answer, fcntl.F_SETFL, flags | os.O_ASYNC)
+    with suppress(BlockingIOError):
+        if not answer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+            raise EOFError
 
 
 def _confine(order: Order, start: int) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from attrs import frozen
 
 from mstar_core.config.limits import LimitsConfig
-from mstar_core.errors import ConfigError, Words
 from mstar_core.serving import codec
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.media.order import Decoded, Order, Outcome
@@ -50,18 +49,14 @@ class Decoder:
     def start(self) -> None:
         """Start the process that decodes, ahead of the first sound; harmless where there is one.
 
-        Raises ConfigError where the library that reads sound is not installed.
+        Raises ApiError ``route_not_offered`` where the library that reads sound is not installed.
         """
         if not _is_over(self._control):
             return
         self.close()
         if find_spec("soundfile") is None:
-            raise ConfigError(
-                where="decoding sound",
-                got=Words("soundfile is not installed"),
-                want="the package soundfile",
-                fix="install mstar-core[audio]",
-            )
+            message = "The server has been installed without what reads sound (mstar-core[audio])."
+            raise ApiError("route_not_offered", message)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with theirs:

@@ -78,7 +78,7 @@ class Transcription:
     text: Text
     usage: DurationUsage
     task: Literal["transcribe", "translate"] | UnsetType = UNSET
-    language: Word | None | UnsetType = UNSET
+    language: Word | UnsetType | None = UNSET
     """As the request or the model names it."""
     duration: Seconds | UnsetType = UNSET
     segments: Annotated[list[HeardSegment], Meta(max_length=BIG)] | UnsetType = UNSET

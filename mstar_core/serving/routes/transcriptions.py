@@ -9,6 +9,7 @@ from mstar_core.serving.hearing import hear
 from mstar_core.serving.protocol.audio import HearingBody, Transcription
 from mstar_core.serving.routes import Route
 
+ALSO = ("text/plain", "application/x-subrip", "text/vtt")
 CODES = (
     "audio_too_long",
     "invalid_audio",
@@ -36,6 +37,7 @@ ROUTES = (
         body=HearingBody,
         form=True,
         answer=Transcription,
+        also=ALSO,
         streams=True,
         codes=CODES,
     ),

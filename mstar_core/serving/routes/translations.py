@@ -8,7 +8,7 @@ from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.hearing import hear
 from mstar_core.serving.protocol.audio import HearingBody, Transcription
 from mstar_core.serving.routes import Route
-from mstar_core.serving.routes.transcriptions import CODES
+from mstar_core.serving.routes.transcriptions import ALSO, CODES
 
 
 async def translate(exchange: Exchange) -> Response:
@@ -26,6 +26,7 @@ ROUTES = (
         body=HearingBody,
         form=True,
         answer=Transcription,
+        also=ALSO,
         streams=True,
         codes=CODES,
     ),

@@ -80,7 +80,7 @@ class WhisperFront(Front):
         tokens = self.config.tokens
         return {
             "max_audio_seconds": self.config.window_seconds,
-            "sample_rate": SAMPLE_RATE,
+            "input_sample_rate": SAMPLE_RATE,
             "languages": sorted(tokens.languages) or [ENGLISH],
             "default_language": self.default_language if tokens.multilingual else ENGLISH,
             "tasks": sorted(tokens.tasks) or [DEFAULT_TASK],

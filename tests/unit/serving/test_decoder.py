@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from mstar_core.config.limits import LimitsConfig
+from mstar_core.resample import resample
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.media import decoder as module
 from mstar_core.serving.media.decoder import Decoder
-from mstar_core.resample import resample
 from mstar_core.testing.sound import children, encoded, memory_file, silence, tone
 
 RATE = 16_000

@@ -1,0 +1,423 @@
+"""The official client on the routes of sound: every option, sync and async, streamed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+import soundfile
+
+from mstar_core.echo.tones import RATE, tones
+from mstar_core.testing.sound import encoded, tone
+
+from .conftest import start
+
+pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+"""The client calls ``translations.create`` that."""
+WAV = ("speech.wav", encoded(tone(1.5, 16_000), 16_000))
+REAL = Path(__file__).parents[3] / ".cache" / "whisper-tiny.en"
+SHARED = Path(__file__).parents[4] / "shared"
+TINY_HEARS_S = 1.0
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+
+
+def async_client_of(server):
+    return openai.AsyncOpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+
+
+@pytest.fixture
+def client(server):
+    with client_of(server) as made:
+        yield made
+
+
+def words_tokenizer(folder):
+    """A tokenizer of made-up words for a checkpoint without one."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    vocab = {f"w{i}": i for i in range(300)}
+    Tokenizer(WordLevel(vocab, unk_token="w0")).save(str(folder / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kind))
+
+
+def tiny_server(kind, folder, *arguments):
+    """A server of a golden tiny Whisper, which says made-up words."""
+    golden = SHARED / "models" / "golden" / kind
+    if not golden.is_dir():
+        pytest.skip(f"the reference folder {golden} is not there")
+    checkpoint = folder / "checkpoint"
+    shutil.copytree(golden, checkpoint)
+    words_tokenizer(checkpoint)
+    config = folder / "tiny.yaml"
+    config.write_text(f"model: {{name: whisper, path: '{checkpoint}', dtype: fp32}}\n")
+    return start(folder, *arguments, config=str(config)).ready()
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory):
+    made = tiny_server("whisper-tiny-en", tmp_path_factory.mktemp("english"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory):
+    made = tiny_server("whisper-tiny-multilingual", tmp_path_factory.mktemp("multilingual"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    if not (REAL / "model.safetensors").is_file():
+        pytest.skip(f"the published whisper-tiny.en is not in {REAL}: download it there")
+    folder = tmp_path_factory.mktemp("real")
+    config = folder / "whisper.yaml"
+    config.write_text(f"model: {{name: whisper, path: '{REAL}', dtype: fp32}}\n")
+    made = start(folder, config=str(config)).ready(300)
+    yield made
+    made.stop()
+
+
+# speech ------------------------------------------------------------------------------------------
+
+
+def pcm(data):
+    return np.frombuffer(data, "<i2").astype(np.float32) / 32767
+
+
+@pytest.mark.parametrize("style", ["pcm", "wav", "flac", "mp3", "opus"])
+def test_speech_is_written_in_every_format(client, style):
+    said = client.audio.speech.create(
+        model="echo", voice="tone", input="hallo wörld", response_format=style
+    )
+    want = tones("hallo wörld".encode())
+    assert said.response.headers["content-type"].startswith("audio/")
+    if style == "pcm":
+        assert said.response.headers["content-type"] == f"audio/pcm;rate={RATE};channels=1"
+        got, rate = pcm(said.content), RATE
+    else:
+        got, rate = soundfile.read(io.BytesIO(said.content), dtype="float32")
+    if style in ("pcm", "wav", "flac"):
+        assert rate == RATE
+        assert np.abs(got - want).max() < 1e-4
+    else:
+        assert len(got) / rate == pytest.approx(len(want) / RATE, abs=0.1)
+        assert 0.15 < np.abs(got).max() < 0.5
+
+
+def test_speech_is_mp3_unless_the_request_says_otherwise_and_has_a_voice_of_its_own(client):
+    said = client.audio.speech.create(model="echo", voice="tone", input="x" * 50)
+    assert said.response.headers["content-type"] == "audio/mpeg"
+    assert soundfile.info(io.BytesIO(said.content)).format == "MP3"
+
+
+def test_speech_streams_its_bytes(client):
+    made = client.audio.speech.with_streaming_response
+    with made.create(model="echo", voice="tone", input="abc" * 300, response_format="pcm") as said:
+        pieces = list(said.iter_bytes(chunk_size=4096))
+    assert np.abs(pcm(b"".join(pieces)) - tones(b"abc" * 300)).max() < 1e-4
+
+
+def test_long_speech_is_longer_than_what_may_wait_and_comes_whole(client):
+    """10,000 characters are 4.8 MB: more than `max_unread_bytes`."""
+    text = "0123456789" * 1000
+    said = client.audio.speech.create(model="echo", voice="tone", input=text, response_format="pcm")
+    assert len(said.content) == 10_000 * 240 * 2
+
+
+def test_speech_as_events_joins_to_the_same_sound(server):
+    body = {"input": "abc" * 100, "stream_format": "sse", "response_format": "pcm"}
+    answer = server.post("/v1/audio/speech", body)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    lines = [line[6:] for line in answer.body.decode().split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    events = [json.loads(line) for line in lines]
+    done = events.pop()
+    assert done["type"] == "speech.audio.done"
+    assert done["usage"] == {"input_tokens": 300, "output_tokens": 300, "total_tokens": 600}
+    assert {event["type"] for event in events} == {"speech.audio.delta"}
+    data = b"".join(base64.b64decode(event["audio"]) for event in events)
+    assert np.abs(pcm(data) - tones(b"abc" * 100)).max() < 1e-4
+
+
+def test_speed_shortens_and_lengthens_speech(client):
+    sizes = [
+        len(
+            client.audio.speech.create(
+                model="echo", voice="tone", input="x" * 100, response_format="pcm", speed=speed
+            ).content
+        )
+        for speed in (0.5, 1, 2)
+    ]
+    assert sizes == [200 * 480, 100 * 480, 50 * 480]
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"input": ""}, "invalid_value", "input"),
+        ({"input": "x" * 10_001}, "limit_exceeded", "input"),
+        ({"voice": "alloy"}, "invalid_value", "voice"),
+        ({"speed": 5}, "invalid_value", "speed"),
+        ({"response_format": "aac"}, "unsupported_field", "response_format"),
+        ({"instructions": "whisper"}, "unsupported_field", "instructions"),
+        ({"model": "tts-1"}, "model_not_found", "model"),
+    ],
+)
+def test_speech_that_cannot_be_made_is_refused_with_its_field(client, change, code, param):
+    wishes = {"model": "echo", "voice": "tone", "input": "x", **change}
+    with pytest.raises(openai.APIStatusError) as error:
+        client.audio.speech.create(**wishes)
+    assert (error.value.code, error.value.param) == (code, param)
+    assert error.value.status_code in (400, 404)
+
+
+def test_async_speech(server):
+    async def main():
+        async with async_client_of(server) as client:
+            said = await client.audio.speech.create(
+                model="echo", voice="tone", input="abc", response_format="pcm"
+            )
+            return said.content
+
+    assert len(asyncio.run(main())) == 3 * 480
+
+
+def test_a_model_that_does_not_speak_offers_no_speech(english):
+    with client_of(english) as client, pytest.raises(openai.NotFoundError) as error:
+        client.audio.speech.create(model="tiny", voice="x", input="x")
+    assert error.value.code == "route_not_offered"
+
+
+# hearing -----------------------------------------------------------------------------------------
+
+
+def test_a_transcription_has_text_and_usage(client):
+    heard = client.audio.transcriptions.create(model="echo", file=WAV)
+    assert heard.text == "1.50 s of sound"
+    assert heard.usage.type == "duration"
+    assert heard.usage.seconds == 1.5
+
+
+def test_every_format_of_a_transcription(client):
+    def ask(style):
+        return client.audio.transcriptions.create(
+            model="echo", file=WAV, prompt="Hallo du", response_format=style
+        )
+
+    assert ask("text") == "Hallo du\n"
+    assert ask("srt") == "1\n00:00:00,000 --> 00:00:01,500\nHallo du\n\n"
+    assert ask("vtt") == "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\nHallo du\n\n"
+    verbose = ask("verbose_json")
+    assert verbose.duration == 1.5
+    assert verbose.text == "Hallo du"
+    (segment,) = verbose.segments
+    assert (segment.start, segment.end, segment.text) == (0, 1.5, "Hallo du")
+    assert segment.tokens == list(b"Hallo du")
+    assert segment.avg_logprob <= 0
+
+
+def test_a_transcription_streams_its_text(client):
+    stream = client.audio.transcriptions.create(
+        model="echo", file=WAV, prompt="größer als 😀 und mehr", stream=True
+    )
+    events = list(stream)
+    done = events.pop()
+    assert done.type == "transcript.text.done"
+    assert done.text == "größer als 😀 und mehr"
+    assert {event.type for event in events} == {"transcript.text.delta"}
+    assert "".join(event.delta for event in events) == done.text
+    assert "�" not in done.text
+
+
+def test_async_transcriptions_streamed_and_not(server):
+    async def main():
+        async with async_client_of(server) as client:
+            whole = await client.audio.transcriptions.create(model="echo", file=WAV)
+            stream = await client.audio.transcriptions.create(
+                model="echo", file=WAV, prompt="abc", stream=True
+            )
+            events = [event async for event in stream]
+            translated = await client.audio.translations.create(model="echo", file=WAV)
+            return whole.text, events[-1].text, translated.text
+
+    assert asyncio.run(main()) == ("1.50 s of sound", "abc", "1.50 s of sound")
+
+
+def test_fields_with_brackets_and_without_are_the_same(server, client):
+    client.audio.transcriptions.create(
+        model="echo",
+        file=WAV,
+        response_format="verbose_json",
+        timestamp_granularities=["segment"],
+    )
+    with pytest.raises(openai.BadRequestError) as error:
+        client.audio.transcriptions.create(model="echo", file=WAV, timestamp_granularities=["word"])
+    assert error.value.code == "unsupported_field"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"include": ["logprobs"]}, "unsupported_field"),
+        ({"temperature": 3}, "invalid_value"),
+        ({"response_format": "diarized_json"}, "invalid_value"),
+        ({"response_format": "srt", "stream": True}, "unsupported_field"),
+        ({"chunking_strategy": {"type": "server_vad"}}, "unsupported_field"),
+        ({"model": "whisper-1"}, "model_not_found"),
+        ({"file": ("a.wav", b"")}, "invalid_audio"),
+        ({"file": ("a.m4a", b"\x00\x00\x00\x18ftypM4A \x00\x00\x00\x00")}, "invalid_audio"),
+        ({"file": ("a.webm", b"\x1aE\xdf\xa3" + bytes(40))}, "invalid_audio"),
+    ],
+)
+def test_what_cannot_be_heard_is_refused(client, change, code):
+    with pytest.raises(openai.APIStatusError) as error:
+        client.audio.transcriptions.create(**{"model": "echo", "file": WAV, **change})
+    assert error.value.code == code
+    assert error.value.status_code in (400, 404)
+    if code == "invalid_audio" and change["file"][1]:
+        assert "wav, flac, ogg (vorbis, opus) and mp3" in error.value.message
+
+
+def test_a_form_without_a_file_and_a_body_that_is_none_are_refused(server):
+    head = {"content_type": "multipart/form-data; boundary=b"}
+    path = "/v1/audio/transcriptions"
+    form = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\necho\r\n--b--\r\n'
+    assert server.ask("POST", path, form, **head).json["error"]["code"] == "missing_field"
+    assert server.ask("POST", path, b"x", content_type="audio/wav").status == 415
+    answer = server.post(path, {"url": "https://example.org/a.wav"})
+    assert (answer.status, answer.json["error"]["code"]) == (400, "media_not_allowed")
+
+
+# a tiny Whisper ----------------------------------------------------------------------------------
+
+SHORT = ("a.wav", encoded(np.random.default_rng(0).normal(0, 0.1, 15_000), 16_000))
+
+
+@pytest.mark.shared
+def test_whisper_says_the_same_streamed_and_not_and_with_a_named_language(english):
+    with client_of(english) as client:
+        ask = client.audio.transcriptions.create
+        whole = ask(model="tiny", file=SHORT)
+        events = list(ask(model="tiny", file=SHORT, stream=True))
+        named = ask(model="tiny", file=SHORT, language="en")
+    assert whole.text.startswith("w")
+    assert whole.usage.seconds == pytest.approx(0.9375, abs=1e-3)
+    assert events[-1].text == whole.text == named.text
+    assert "".join(event.delta for event in events[:-1]) == whole.text
+    assert len(events) > 10
+
+
+@pytest.mark.shared
+def test_whispers_segments_are_in_order_and_inside_the_sound(english):
+    with client_of(english) as client:
+        heard = client.audio.transcriptions.create(
+            model="tiny", file=SHORT, response_format="verbose_json"
+        )
+        srt = client.audio.transcriptions.create(model="tiny", file=SHORT, response_format="srt")
+    assert heard.language == "en"
+    times = [time for segment in heard.segments for time in (segment.start, segment.end)]
+    assert times == sorted(times)
+    assert times[-1] <= heard.duration + 0.01
+    assert all(segment.avg_logprob < 0 for segment in heard.segments)
+    assert srt.count(" --> ") == len(heard.segments)
+
+
+@pytest.mark.shared
+def test_a_seed_makes_a_sampled_transcript_again(english):
+    with client_of(english) as client:
+        asked = {
+            "model": "tiny",
+            "file": SHORT,
+            "temperature": 1,
+            "extra_body": {"seed": 7},
+        }
+        texts = {client.audio.transcriptions.create(**asked).text for _ in range(3)}
+        greedy = client.audio.transcriptions.create(model="tiny", file=SHORT).text
+    assert len(texts) == 1
+    assert texts != {greedy}
+
+
+@pytest.mark.shared
+def test_sound_longer_than_the_window_is_refused_with_both_lengths(english):
+    """WH-04."""
+    longer = ("b.wav", encoded(tone(2.5, 16_000), 16_000))
+    with client_of(english) as client, pytest.raises(openai.BadRequestError) as error:
+        client.audio.transcriptions.create(model="tiny", file=longer)
+    assert error.value.code == "audio_too_long"
+    assert "2.5 s" in error.value.message
+    assert f"{TINY_HEARS_S:g} s" in error.value.message
+
+
+@pytest.mark.shared
+def test_an_english_model_neither_translates_nor_hears_german(english):
+    """WH-08."""
+    with client_of(english) as client:
+        with pytest.raises(openai.BadRequestError) as error:
+            client.audio.translations.create(model="tiny", file=SHORT)
+        assert "multilingual" in error.value.message
+        with pytest.raises(openai.BadRequestError) as error:
+            client.audio.transcriptions.create(model="tiny", file=SHORT, language="de")
+        assert error.value.param == "language"
+
+
+@pytest.mark.shared
+def test_a_multilingual_model_translates_and_wants_to_know_the_language(multilingual):
+    with client_of(multilingual) as client:
+        german = {"model": "tiny", "file": SHORT, "extra_body": {"language": "de"}}
+        translated = client.audio.translations.create(**german)
+        heard = client.audio.transcriptions.create(**german)
+        verbose = client.audio.translations.create(**german, response_format="verbose_json")
+        with pytest.raises(openai.BadRequestError) as error:
+            client.audio.transcriptions.create(model="tiny", file=SHORT)
+        models = client.models.retrieve("tiny")
+    assert translated.text != heard.text
+    assert verbose.model_extra["task"] == "translate"
+    assert verbose.language == "de"
+    assert error.value.param == "language"
+    assert models.model_extra is not None
+
+
+# the published weights ---------------------------------------------------------------------------
+
+
+def plain(text):
+    return "".join(c for c in text.lower() if c.isalnum() or c == " ").split()
+
+
+@pytest.mark.shared
+@pytest.mark.weights
+def test_published_weights_hear_what_was_said(real):
+    folder = SHARED / "data" / "audio"
+    if not folder.is_dir():
+        pytest.skip(f"the folder of recordings {folder} is not there")
+    with client_of(real) as client:
+
+        def ask(name, **wishes):
+            file = (name, (folder / f"{name}.wav").read_bytes())
+            return client.audio.transcriptions.create(model="whisper", file=file, **wishes)
+
+        train = ask("flite_rms_train")
+        events = list(ask("flite_rms_train", stream=True))
+        verbose = ask("librivox_austen_0880", response_format="verbose_json")
+        vtt = ask("librivox_austen_0880", response_format="vtt")
+    want = "the train to london leaves at half past seven"
+    assert plain(train.text) == want.split()
+    assert events[-1].text == train.text
+    assert plain(verbose.text) == ["he", "was", "not", "an", "illdisposed", "young", "man"]
+    assert verbose.segments[-1].end <= verbose.duration + 0.01
+    assert -1 < verbose.segments[0].avg_logprob < 0
+    assert vtt.startswith("WEBVTT\n\n00:00:00.")
