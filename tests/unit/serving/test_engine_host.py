@@ -1,0 +1,146 @@
+"""The engine process's side of a connection: order, size of frames, and a thread that ends."""
+
+import asyncio
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mstar_core.engine.driver import Driver
+from mstar_core.engine.events import FinishEvent, TokenEvent
+from mstar_core.errors import DeviceFault, Words
+from mstar_core.model.front import Request
+from mstar_core.serving.arena import make_arena
+from mstar_core.serving.engine_host import EngineHost
+from mstar_core.serving.link import EngineState
+from mstar_core.serving.messages import Cancelled, End, Scores
+from mstar_core.serving.outbox import MAX_EVENTS, Live, Outbox, columns
+from mstar_core.serving.remote import RemoteLink
+
+
+def token(number, top=()):
+    return TokenEvent(request="r", token=number, logprob=-0.5, top=top)
+
+
+def finish(**options):
+    return FinishEvent(request="r", reason="stop", prompt_items=1, generated=1, **options)
+
+
+def end_of(live, event):
+    return End(live.stream, event.reason)
+
+
+def a_live(stream, outbox, scored=False):
+    live = Live(stream=stream, id="r", group="g", scored=scored)
+    outbox.listen(live)
+    return live
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 300)), max_size=60))
+def test_columns_keep_the_order_of_each_stream(events):
+    outbox = Outbox()
+    lives = [a_live(stream, outbox) for stream in range(5)]
+    came = columns([(lives[stream], token(number)) for stream, number in events], end_of)
+    found, at = {}, 0
+    for stream, number in zip(came.streams, came.counts, strict=True):
+        found[stream] = came.tokens[at : at + number]
+        at += number
+    wanted = {s: [n for stream, n in events if stream == s] for s, _ in events}
+    assert (found, at) == (wanted, len(events))
+
+
+def test_only_streams_that_asked_have_scores_and_ends_come_behind():
+    outbox = Outbox()
+    plain, scored = a_live(1, outbox), a_live(2, outbox, scored=True)
+    events = [(plain, token(5)), (scored, token(6, ((6, -0.5),))), (scored, finish())]
+    came = columns(events, end_of)
+    assert (came.streams, came.counts, came.tokens) == ([1, 2], [1, 1], [5, 6])
+    assert came.scores == [Scores(2, [-0.5], [[(6, -0.5)]])]
+    assert came.ends == [End(2, "stop")]
+
+
+def test_what_piled_up_is_taken_in_pieces_and_none_is_lost():
+    outbox = Outbox()
+    live = a_live(1, outbox)
+    for number in range(MAX_EVENTS + 3):
+        live.listener(token(number))
+    outbox.answer(Cancelled(1, 0))
+    (first, answers), (second, none) = outbox.take(), outbox.take()
+    assert [event.token for _, event in first + second] == list(range(MAX_EVENTS + 3))
+    assert (len(first), len(second), answers, none) == (MAX_EVENTS, 3, [Cancelled(1, 0)], [])
+
+
+def test_a_writer_that_waits_is_woken_and_told_of_the_end():
+    outbox = Outbox()
+    taken = []
+    waiting = threading.Thread(target=lambda: taken.append(outbox.take()))
+    waiting.start()
+    outbox.close()
+    waiting.join(10)
+    assert taken == [None]
+
+
+class FaultyCore:
+    """A core whose device fails in the first turn with a request."""
+
+    def __init__(self):
+        self.idle = True
+
+    def submit(self, request):
+        self.idle = False
+
+    def turn(self):
+        raise DeviceFault(where="step 1", got=Words("no answer"), want="an event", fix="")
+
+    def drain(self):
+        return iter(())
+
+    def num_generated(self, request_id):
+        return 0
+
+
+def test_a_device_fault_ends_requests_as_a_restart_does_and_says_nothing_of_the_device():
+    async def body():
+        host, driver = EngineHost(), Driver(FaultyCore())
+        host.serve(driver)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        memory = make_arena(1 << 16)
+        host.connect(0, (theirs.detach(), os.dup(memory)))
+        link = RemoteLink()
+        await link.attach(ours.detach(), memory)
+        link.state = EngineState(phase="ready")
+        ended = None
+        try:
+            generation = link.submit(Request(arrays={"ids": np.arange(3)}), group="g")
+            ended = (await generation.arrived()).ended
+            assert not driver.thread.is_alive() or driver.fault is not None
+            late = link.submit(Request(arrays={"ids": np.arange(3)}), group="g")
+            again = (await late.arrived()).ended
+        finally:
+            link.detach()
+            await asyncio.sleep(0.01)
+            host.close()
+        assert (ended.code, ended.error) == ("engine_restarted", None)
+        assert (again.code, again.error) == ("engine_restarted", None)
+
+    asyncio.run(asyncio.wait_for(body(), 20))
+
+
+def test_progress_is_counted_and_an_idle_engine_rests(tiny_engine):
+    from mstar_core.echo.front import EchoFront
+
+    engine = tiny_engine("echo")
+    driver = engine.driver
+    before = driver.acts
+    assert driver.resting
+    engine.run([EchoFront().text_request("abc")])
+    for _ in range(500):
+        if driver.resting:
+            break
+        time.sleep(0.01)
+    assert (driver.resting, driver.acts > before + 3) == (True, True)
