@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from mstar_core.bench.stats import Sample
 from mstar_core.client.http1 import Head
 from mstar_core.client.sse import EventParser
 
-PCM_BYTES_PER_S = 48_000
-"""Of ``response_format: pcm``: 24,000 samples per second of two bytes, one channel."""
+PCM = re.compile(r"(rate|channels)=(\d+)")
+"""What ``audio/pcm;rate=24000;channels=1`` says of ``response_format: pcm``."""
+RATE, SAMPLE_BYTES = 24_000, 2
+"""Of a server that does not say its rate."""
 
 
 class Answer:
@@ -27,6 +30,7 @@ class Answer:
         self._body: list[bytes] = []
         self._status = 0
         self._bytes = self._chunks = self._events = 0
+        self._bytes_per_s = RATE * SAMPLE_BYTES
         self._usage: dict[str, Any] = {}
         self._error: str | None = None
         self._finished = self._done = False
@@ -34,6 +38,9 @@ class Answer:
     def begin(self, head: Head) -> None:
         """The head is there."""
         self._status = head.status
+        told = dict(PCM.findall(head.headers.get("content-type", "")))
+        frame_bytes = int(told.get("channels", 1)) * SAMPLE_BYTES
+        self._bytes_per_s = max(int(told.get("rate", RATE)), 1) * max(frame_bytes, 1)
 
     def take(self, piece: bytes, now_s: float) -> None:
         """A piece of the body arrived."""
@@ -69,7 +76,7 @@ class Answer:
 
     def sample(self, end_s: float, failed: BaseException | None = None) -> Sample:
         """What became of the request."""
-        audio_s = self._bytes / PCM_BYTES_PER_S if self._speaks else self._audio_s
+        audio_s = self._bytes / self._bytes_per_s if self._speaks else self._audio_s
         return Sample(
             due_s=self._due_s,
             sent_s=self._sent_s,

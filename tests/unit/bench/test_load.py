@@ -91,6 +91,10 @@ def test_sound_is_measured_by_its_seconds(stand_in, wire, tmp_path):
     found = measure(run_of(stand_in, route="speech", requests=2))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(4.0)
     assert (found.ttft_ms.count, found.rtf.count) == (2, 2)
+    kind = "audio/pcm;rate=48000;channels=2"
+    stand_in.answers["/v1/audio/speech"] = wire.chunked([bytes(48_000)], kind)
+    found = measure(run_of(stand_in, route="speech", requests=2))
+    assert found.audio_s_per_s * found.duration_s == pytest.approx(0.5)
     file = tmp_path / "a.wav"
     file.write_bytes(b"RIFF")
     stand_in.answers["/v1/audio/transcriptions"] = wire.answer({"text": "hi"})
