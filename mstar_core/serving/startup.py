@@ -41,7 +41,7 @@ class Laps:
         begun = self.last
         self.rows.extend(parts.items())
         self.last = time.monotonic()
-        self.rows.append((OTHER, self.last - begun - sum(parts.values())))
+        self.rows.append((OTHER, max(self.last - begun - sum(parts.values()), 0.0)))
 
 
 @frozen(kw_only=True)
@@ -122,5 +122,6 @@ def table(
             before.append(Row(who="api", phase=phase, seconds=seconds - inside))
     rows += reversed(behind)
     total = ended - began
-    rows.append(Row(who=OTHER, phase="", seconds=total - sum(row.seconds for row in rows)))
+    rest = total - sum(row.seconds for row in rows)
+    rows.append(Row(who=OTHER, phase="", seconds=max(rest, 0.0)))
     return StartUp(total_s=total, rows=tuple(rows), meanwhile=tuple(reversed(before)))

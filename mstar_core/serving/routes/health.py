@@ -23,6 +23,27 @@ class Live:
 
 
 @frozen(kw_only=True)
+class Row:
+    """One stretch of the server's start."""
+
+    who: Annotated[str, Meta(max_length=16)]
+    """``command``, ``engine``, ``api`` or ``other``."""
+    phase: Annotated[str, Meta(max_length=64)]
+    seconds: Annotated[float, Meta(ge=0)]
+
+
+@frozen(kw_only=True)
+class StartUp:
+    """Where the time of the server's start went; the seconds of ``rows`` add up."""
+
+    schema: Annotated[int, Meta(ge=1)]
+    total_s: Annotated[float, Meta(ge=0)]
+    rows: Annotated[tuple[Row, ...], Meta(max_length=64)]
+    meanwhile: Annotated[tuple[Row, ...], Meta(max_length=64)]
+    """What went on beside them."""
+
+
+@frozen(kw_only=True)
 class Ready:
     """Where the engine is."""
 
@@ -33,6 +54,8 @@ class Ready:
     total: Annotated[int, Meta(ge=0, le=BIG)]
     eta_s: Annotated[float, Meta(ge=0, le=BIG)] | None
     """Seconds until it may be ready; null where nobody knows."""
+    start_up: StartUp | None = None
+    """In a 200."""
 
 
 async def live(exchange: Exchange) -> Response:
@@ -47,7 +70,8 @@ async def ready(exchange: Exchange) -> Response:
     phase = "starting" if state.is_ready and not is_loaded else state.phase
     told = Ready(phase=phase, done=state.done, total=state.total, eta_s=state.eta_s)
     if phase == "ready":
-        return Response(to_json(told), media_type="application/json")
+        whole = {**facts_of(told), "start_up": exchange.service.start_up}
+        return Response(to_json(whole), media_type="application/json")
     code = "draining" if phase == "draining" else "not_ready"
     message = f"The server takes no requests; its phase is {phase}."
     error = ApiError(code, message, retry_after_s=state.eta_s or 1)

@@ -63,6 +63,17 @@ def test_the_banner_says_where_the_server_is_and_what_it_serves(server):
     assert f"page      {server.address}/\n" in server.log
 
 
+def test_ready_says_where_the_time_of_the_start_went(server):
+    """The table as JSON: its rows add up within 2 % and 50 ms, and little of it has no name."""
+    told = server.get("/ready").json["start_up"]
+    total = told["total_s"]
+    assert sum(row["seconds"] for row in told["rows"]) == pytest.approx(total, rel=0.02, abs=0.05)
+    rest = sum(r["seconds"] for r in told["rows"] if "other" in (r["who"], r["phase"]))
+    assert rest <= 0.02 * total + 0.05 * 5
+    assert [row["who"] for row in told["rows"]][:2] == ["command", "engine"]
+    assert {row["phase"] for row in told["meanwhile"]} >= {"python", "front"}
+
+
 def run(*arguments):
     begun = time.monotonic()
     done = subprocess.run(

@@ -19,7 +19,7 @@ def test_ready_is_a_200_once_requests_are_taken(rig, standing_link):
     told = ready_at(rig, standing_link, {}, phase="ready", done=3, total=3, eta_s=0.0)
     assert (told.status, told.json()) == (
         200,
-        {"phase": "ready", "done": 3, "total": 3, "eta_s": 0.0},
+        {"phase": "ready", "done": 3, "total": 3, "eta_s": 0.0, "start_up": None},
     )
 
 
