@@ -29,15 +29,15 @@ class Row:
     who: Annotated[str, Meta(max_length=16)]
     """``command``, ``engine``, ``api`` or ``other``."""
     phase: Annotated[str, Meta(max_length=64)]
-    seconds: Annotated[float, Meta(ge=0)]
+    seconds: Annotated[float, Meta(ge=0, le=1e6)]
 
 
 @frozen(kw_only=True)
 class StartUp:
     """Where the time of the server's start went; the seconds of ``rows`` add up."""
 
-    schema: Annotated[int, Meta(ge=1)]
-    total_s: Annotated[float, Meta(ge=0)]
+    schema: Annotated[int, Meta(ge=1, le=1000)]
+    total_s: Annotated[float, Meta(ge=0, le=1e6)]
     rows: Annotated[tuple[Row, ...], Meta(max_length=64)]
     meanwhile: Annotated[tuple[Row, ...], Meta(max_length=64)]
     """What went on beside them."""
