@@ -111,14 +111,14 @@ async def answered(
         return await stream.begin(_streamed(run, stream, writer, body))
     pieces: list[list[Piece]] = [[] for _ in choices]
     await attended(exchange, run.to_end(lambda choice, piece: pieces[choice.index].append(piece)))
-    more = {"usage": run.usage(), **({"timings": run.timings()} if body.timings else {})}
+    more = {"usage": run.used, **({"timings": run.timings()} if body.timings else {})}
     wholes = [Whole.of(*pair) for pair in zip(choices, pieces, strict=True)]
     return Response(to_json(write(wholes, made | more)), media_type="application/json")
 
 
 async def _streamed(run: Run, stream: Stream, writer: Chunks, body: Sampled) -> None:
     await run.to_end(lambda choice, piece: stream.write(writer.piece(choice, piece)))
-    last: dict[str, Any] = {"usage": run.usage()} if writer.usage else {}
+    last: dict[str, Any] = {"usage": run.used} if writer.usage else {}
     if body.timings:
         last["timings"] = run.timings()
     stream.write((writer.last(**last) if last else b"") + DONE)

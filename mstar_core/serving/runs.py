@@ -36,6 +36,8 @@ class Run:
     """Until its first tokens."""
     ended_s: float = 0.0
     """Until its last choice was over."""
+    used: Usage | None = None
+    """Tokens of all choices, once they are over; a prompt that has several counts once."""
 
     async def to_end(self, tell: Tell) -> None:
         """Run them to their ends, and ``tell`` each piece. One that fails ends all: ApiError.
@@ -54,7 +56,7 @@ class Run:
             finally:
                 await over(*tasks)
         self.ended_s = self._now_s()
-        usage = self.usage()
+        self.used = usage = self._usage()
         self.exchange.line.update(
             outcome=self.choices[0].finish,
             prompt_tokens=usage.prompt_tokens,
@@ -86,8 +88,7 @@ class Run:
     def _now_s(self) -> float:
         return time.perf_counter() - self.exchange.started
 
-    def usage(self) -> Usage:
-        """Tokens of all choices that are over; a prompt that has several counts once."""
+    def _usage(self) -> Usage:
         leading = [choice for choice in self.choices if choice.first is None]
         prompt = sum(num_prompt_tokens(choice.request) for choice in leading)
         kept = sum(choice.kept for choice in self.choices)
