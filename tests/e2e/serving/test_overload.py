@@ -1,0 +1,110 @@
+"""Eight times as many clients as the server takes: some are served as ever, the others told when."""
+
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+from attrs import define, field
+
+MOST = 8
+TIMES = 8
+TOKENS = 64
+REFUSED_S = 0.05
+"""The promise for an answer of 429."""
+MARGIN = 5
+
+
+@define
+class Load:
+    """What clients were told."""
+
+    served: list = field(factory=list)
+    """Seconds of each 200."""
+    refused: list = field(factory=list)
+    """Seconds of each 429."""
+    others: list = field(factory=list)
+
+
+async def one(port, load, pause_s):
+    """One request on a connection of its own; a client that is refused pauses."""
+    body = json.dumps({"prompt": "x" * TOKENS, "max_tokens": TOKENS}).encode()
+    head = (
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + body)
+        answer = await reader.read(-1)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    took = time.perf_counter() - began
+    status = int(answer.split(b" ", 2)[1])
+    if status == 200:
+        load.served.append(took)
+    elif status == 429 and b"\r\nretry-after: " in answer and b'"overloaded"' in answer:
+        load.refused.append(took)
+        await asyncio.sleep(pause_s)
+    else:
+        load.others.append(answer)
+
+
+async def press(port, clients, seconds, pause_s=0.2):
+    """``clients`` ask one request behind the other for so many seconds."""
+    load, end = Load(), time.monotonic() + seconds
+
+    async def client():
+        while time.monotonic() < end:
+            await one(port, load, pause_s)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return load
+
+
+def p99(values):
+    return statistics.quantiles(values, n=100)[98]
+
+
+def memory_of(pid):
+    """Resident bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.fixture
+def tight(serve):
+    return serve("--set", f"limits.max_open={MOST}").ready()
+
+
+def test_a_server_that_is_full_says_so_at_once_and_serves_on(tight):
+    load = asyncio.run(press(tight.port, MOST * TIMES, 3))
+    assert load.others == []
+    assert len(load.served) >= MOST
+    assert len(load.refused) >= MOST
+    assert statistics.median(load.refused) < REFUSED_S * MARGIN
+    assert tight.complete("after").json["choices"][0]["text"] == "after"
+    assert tight.metric("mstar_requests_open") == 0
+
+
+@pytest.mark.long
+def test_a_minute_of_eight_times_the_load_leaves_those_served_as_they_were(tight):
+    alone = asyncio.run(press(tight.port, MOST, 20))
+    asyncio.run(press(tight.port, MOST * TIMES, 5))
+    before = memory_of(tight.api())
+    full = asyncio.run(press(tight.port, MOST * TIMES, 60))
+    grown = memory_of(tight.api()) - before
+    print(
+        f"\nalone {len(alone.served)} served, p99 {p99(alone.served) * 1e3:.0f} ms; full "
+        f"{len(full.served)} served, p99 {p99(full.served) * 1e3:.0f} ms, {len(full.refused)} "
+        f"refused, p50 {statistics.median(full.refused) * 1e3:.1f} ms, p99 "
+        f"{p99(full.refused) * 1e3:.1f} ms; {grown} bytes grown"
+    )
+    assert full.others == []
+    assert len(full.served) + len(full.refused) > 1000
+    assert p99(full.refused) < REFUSED_S * MARGIN
+    assert p99(full.served) < p99(alone.served) * 1.3 * MARGIN
+    assert grown < 16 << 20
