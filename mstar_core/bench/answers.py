@@ -49,9 +49,10 @@ class Answer:
         elif self._streams:
             for event in self._parser.feed(piece):
                 self._take_event(event.data, now_s)
-        else:
-            self._first_s = self._first_s or now_s
+        elif self._speaks and piece:
             self._bytes += len(piece)
+            if now_s > self._last_s:  # what came at once is one chunk
+                self._came(now_s)
 
     def _take_event(self, data: str, now_s: float) -> None:
         self._events += 1
@@ -68,11 +69,14 @@ class Answer:
             texts = choice.get("text") if delta is None else _anything(delta)
             if texts:
                 self._chunks += 1
-                if self._first_s is None:
-                    self._first_s = now_s
-                else:
-                    self._gaps_s.append(now_s - self._last_s)
-                self._last_s = now_s
+                self._came(now_s)
+
+    def _came(self, now_s: float) -> None:
+        if self._first_s is None:
+            self._first_s = now_s
+        else:
+            self._gaps_s.append(now_s - self._last_s)
+        self._last_s = now_s
 
     def sample(self, end_s: float, failed: BaseException | None = None) -> Sample:
         """What became of the request."""
@@ -81,7 +85,7 @@ class Answer:
             due_s=self._due_s,
             sent_s=self._sent_s,
             end_s=end_s,
-            first_s=self._first_s if self._streams or self._speaks else None,
+            first_s=self._first_s,
             gaps_s=self._gaps_s,
             chunks=self._chunks,
             events=self._events,

@@ -88,9 +88,11 @@ def test_in_an_open_loop_a_request_is_sent_when_it_is_due(stand_in):
 
 def test_sound_is_measured_by_its_seconds(stand_in, wire, tmp_path):
     stand_in.answers["/v1/audio/speech"] = wire.chunked([bytes(48_000)] * 2, "audio/pcm")
+    stand_in.pause_s = 0.02
     found = measure(run_of(stand_in, route="speech", requests=2))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(4.0)
-    assert (found.ttft_ms.count, found.rtf.count) == (2, 2)
+    assert (found.ttft_ms.count, found.rtf.count, found.tokens_per_chunk) == (2, 2, None)
+    assert 0 < found.itl_ms.count <= 2
     kind = "audio/pcm;rate=48000;channels=2"
     stand_in.answers["/v1/audio/speech"] = wire.chunked([bytes(48_000)], kind)
     found = measure(run_of(stand_in, route="speech", requests=2))
