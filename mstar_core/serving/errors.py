@@ -45,7 +45,7 @@ CODES: dict[str, tuple[int, str]] = {
     "draining": (503, "server_error"),
     "engine_restarted": (503, "server_error"),
 }
-"""Code → (HTTP status, type). ``docs/serving.md`` lists them; none is ever renamed."""
+"""Code → (HTTP status, type). ``docs/errors.md`` lists them; none is ever renamed."""
 
 _ADDRESS = re.compile(r"( object)?( at)? ?0x[0-9a-fA-F]{6,}")
 _SHOWN = 300
