@@ -14,7 +14,7 @@ import logging
 import traceback
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -25,6 +25,7 @@ from mstar_core.engine.door import Limits, check_queue, check_request, check_set
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.ends import late, stuck
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
+from mstar_core.engine.isolation import Isolation
 from mstar_core.engine.launching import Launcher
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.node import NodeRuntime
@@ -36,13 +37,14 @@ from mstar_core.engine.reading import Reader
 from mstar_core.engine.tenancy import Tenancy
 from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError
 from mstar_core.model.front import Request
-from mstar_core.model.walks import Sequence, Walk
+from mstar_core.model.walks import Sequence as Parts
+from mstar_core.model.walks import Walk
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
-from mstar_core.sched import Deadlines, Line, RequestState, Scheduler
+from mstar_core.sched import Deadlines, Line, RequestState, Row, Scheduler
 from mstar_core.sched.admission import by_rank, rank_of
 from mstar_core.sched.request import tracks_of
-from mstar_core.step import Shortage
+from mstar_core.step import Outcome, Shortage
 from mstar_core.text.stream import FinishReason
 
 log = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ class EngineCore:
 
     nodes: Mapping[str, NodeRuntime]
     walks: Mapping[str, Walk]
-    graph: Sequence
+    graph: Parts
     tenancy: Tenancy
     lifecycle: Lifecycle
     scheduler: Scheduler
@@ -73,6 +75,7 @@ class EngineCore:
     _reader: Reader = field(init=False)
     _arrived: int = field(default=0, init=False)
     _launcher: Launcher = field(init=False)
+    _isolation: Isolation = field(init=False)
     _deadlines: Deadlines = field(factory=Deadlines, init=False)
     _turn: int = field(default=0, init=False)
     _laps: Laps | None = field(default=None, init=False)
@@ -82,13 +85,21 @@ class EngineCore:
     def __attrs_post_init__(self) -> None:
         rings = self.tenancy.rings
         self._reader = Reader(rings=rings, events=self.events, finish=self._finish, fail=self._fail)
+        self._isolation = Isolation(
+            device=self.lifecycle.device,
+            pressure=self.pressure,
+            running=self._running,
+            flight=self._flight,
+            reuse=self.reuse,
+            fail=self._fail,
+        )
         self._launcher = Launcher(
             scheduler=self.scheduler,
             lifecycle=self.lifecycle,
             pressure=self.pressure,
             running=self._running,
             flight=self._flight,
-            fail=self._fail,
+            isolation=self._isolation,
         )
 
     # -- what callers ask ------------------------------------------------------------------
@@ -171,6 +182,7 @@ class EngineCore:
             "waiting": len(self.line),
             "waiting_tokens": self.line.num_tokens,
             "recomputed": self.pressure.num_recomputed,
+            "caught": self._isolation.num_caught,
             "running": len(self._running),
             "in_flight": len(self._flight),
             "held": self.held(),
@@ -313,20 +325,29 @@ class EngineCore:
             outcome = self.lifecycle.retire(entry)
             if self._laps is not None:
                 self._laps.lap("wait")
-        except DeviceFault:
-            raise
-        except Exception as error:  # a raise in a forward fails the batch
-            log.exception("step %d (walk %s) failed", entry.number, entry.step.walk)
-            for row in entry.rows:
-                self._fail(row.state, error)
-        else:
             if self.reuse is not None:
                 self.reuse.read(entry.rows, outcome)
-            for i, row in enumerate(entry.rows):
-                self._reader.read(row, i, outcome)
+        except DeviceFault:
+            raise
+        except Exception as error:
+            log.exception("step %d (walk %s) failed", entry.number, entry.step.walk)
+            self._launcher.settle()
+            self._isolation.catch(entry.rows, error)
+        else:
+            self._read(entry.rows, outcome)
         self._may_admit |= self.tenancy.recycle()
         if self._laps is not None:
             self._laps.lap("deliver")
+
+    def _read(self, rows: Sequence[Row], outcome: Outcome) -> None:
+        for i, row in enumerate(rows):
+            try:
+                self._reader.read(row, i, outcome)
+            except Exception as error:  # a bug while one row is read fails that request
+                log.exception("request %s could not be read", row.state.id)
+                self._fail(row.state, error)
+        if self._isolation.suspects:
+            self._isolation.read(rows)
 
     # -- ends ------------------------------------------------------------------------------
 
@@ -344,6 +365,7 @@ class EngineCore:
         self._may_admit = True
         state.over = True
         del self._live[state.id]
+        self._isolation.suspects.discard(state)
         if self.reuse is not None:
             self.reuse.forget(state)
         prompts = [w for w in self.walks.values() if w.feed == "prompt" and w.samples]

@@ -67,6 +67,9 @@ class Device(ABC):
     def record(self) -> Event:
         """The end of an entry: an event behind everything issued so far."""
 
+    def trim(self) -> None:
+        """Give back what the device's allocator keeps and nobody uses. Nothing to do on a CPU."""
+
     @abstractmethod
     def synchronize(self) -> None:
         """Block until the device is idle, also of work issued outside this class.

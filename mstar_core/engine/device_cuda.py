@@ -76,5 +76,8 @@ class CudaDevice(Device):
         with torch.cuda.stream(self.stream):
             return CudaEvent(self.stream)
 
+    def trim(self) -> None:
+        torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)

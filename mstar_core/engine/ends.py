@@ -16,6 +16,26 @@ def late(state: RequestState) -> RequestError:
     )
 
 
+def not_repeated(state: RequestState, first: int, token: int) -> RequestError:
+    """It was run again, and went another way."""
+    return RequestError(
+        where=f"request {state.id}",
+        got=Words(f"token {token} where its first run gave {first}"),
+        want="the same tokens from the same prompt",
+        fix="send the request again; a step that others were in had failed",
+    )
+
+
+def too_large(state: RequestState) -> RequestError:
+    """Its step alone needs more memory than the device has left."""
+    return RequestError(
+        where=f"request {state.id}",
+        got=Words("no memory on the device for its step alone"),
+        want="a step that fits beside weights and pools",
+        fix="lower engine.token_budget or engine.kv_memory",
+    )
+
+
 def stuck(state: RequestState) -> RequestError:
     """No request can run on, and none may yield."""
     return RequestError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 
 from attrs import define, field
 
+from mstar_core.engine.isolation import Isolation
 from mstar_core.engine.lifecycle import Entry, Lifecycle
 from mstar_core.engine.pressure import Pressure
 from mstar_core.engine.steady import SteadyBatch
@@ -29,19 +29,20 @@ class Launcher:
     running: list[RequestState]
     """By rank; whoever yields is taken out."""
     flight: deque[Entry]
-    fail: Callable[[RequestState, Exception], None]
+    isolation: Isolation
     _steady: SteadyBatch | None = field(default=None, init=False)
 
     def launch(self) -> bool:
         """Whether a step was launched, or its requests failed."""
         if self._steady is not None and self._launch_steady(self._steady):
             return True
-        held: set[str] = set()
-        while (choice := self.scheduler.next(self.running, held)) is not None:
-            first = choice[1][0].track.walk or ""
-            if self._launch_step(*choice):
-                return True
-            held.add(first)
+        for running in self.isolation.turns():
+            held: set[str] = set()
+            while (choice := self.scheduler.next(running, held)) is not None:
+                first = choice[1][0].track.walk or ""
+                if self._launch_step(*choice):
+                    return True
+                held.add(first)
         return False
 
     def settle(self) -> None:
@@ -56,10 +57,9 @@ class Launcher:
             entry, fit = self.pressure.launch(step, rows)
         except DeviceFault:
             raise
-        except Exception as error:  # nothing was launched: its requests fail, the others go on
+        except Exception as error:
             log.exception("a step of walk %s could not be prepared", step.walk)
-            for row in rows:
-                self.fail(row.state, error)
+            self.isolation.catch(rows, error, launched=False)
             return True
         if isinstance(entry, Shortage):
             log.debug("step refused: %s", entry)
@@ -71,13 +71,21 @@ class Launcher:
         for row in fit:
             row.state.failing |= entry.error is not None
         self.flight.append(entry)
-        if self.scheduler.sole and len(fit) == len(rows):
+        if self.scheduler.sole and len(fit) == len(rows) and not self.isolation.suspects:
             self._steady = self.lifecycle.steady_batch(entry)
         return True
 
     def _launch_steady(self, batch: SteadyBatch) -> bool:
         """The same step once more, if no row has reached its limit and there is room."""
-        entry = self.lifecycle.launch_steady(batch) if batch.left > 0 else None
+        try:
+            entry = self.lifecycle.launch_steady(batch) if batch.left > 0 else None
+        except DeviceFault:
+            raise
+        except Exception as error:
+            log.exception("a steady step of walk %s could not be prepared", batch.step.walk)
+            self.settle()
+            self.isolation.catch(batch.rows, error, launched=False)
+            return True
         if not isinstance(entry, Entry):
             self.settle()
             return False

@@ -100,7 +100,7 @@ class PrefixReuse:
             return
         prefix = Prefix(self.root + root, self.grain)
         prefix.extend([_typed(state.arrays[i.name], i.dtype) for i in self.walk.inputs])
-        stream = Stream(prefix=prefix, given=len(state.tokens))
+        stream = Stream(prefix=prefix, given=state.num_given)
         stream.loops = {name: [] for name in self._looped}
         self._streams[state.id] = stream
         prompt = state.items(self.walk)
@@ -116,7 +116,7 @@ class PrefixReuse:
         self.counts.hits += 1
         self.counts.cached_tokens += boundary
         state.tracks[0].done = stream.length = boundary
-        if not state.preemptions:
+        if not (state.preemptions or state.caught):
             state.cached = boundary
 
     def read(self, rows: Sequence[Row], outcome: Outcome) -> None:
@@ -150,7 +150,7 @@ class PrefixReuse:
         """Everything up to the tokens that are read; of new tokens, the keys first."""
         prefix = stream.prefix
         known = prefix.length - state.items(self.walk)
-        fresh = state.tokens[stream.given + known :]
+        fresh = state.tokens[stream.given + known : state.num_given]
         if fresh:
             columns = {name: values[known:] for name, values in stream.loops.items()}
             columns["ids"] = fresh

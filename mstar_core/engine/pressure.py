@@ -91,8 +91,12 @@ class Pressure:
             self.offloads.leave(victim)
             self.offloads.call_back(victim.id)
         else:
-            self._giving_up.append(victim)
+            self.give_up(victim)
         return victim
+
+    def give_up(self, state: RequestState) -> None:
+        """Send ``state``, which no step is chosen for, back to the line once its steps are read."""
+        self._giving_up.append(state)
 
     def lets_in(self, running: Sequence[RequestState]) -> bool:
         """Whether others may take memory: not before those who run and lack it."""
@@ -102,7 +106,7 @@ class Pressure:
 
     def move(self) -> bool:
         """Send those whose steps are read back to the line; whether there were any."""
-        ready = [s for s in self._giving_up if not any(t.unread for t in s.tracks)]
+        ready = [state for state in self._giving_up if not state.unread]
         for state in ready:
             self._giving_up.remove(state)
             self.tenancy.close(state.handle, state.last_entry)
@@ -119,11 +123,15 @@ class Pressure:
         return True
 
     def _start_anew(self, state: RequestState) -> None:
-        request, given = state.request, len(state.tokens)
-        state.handle, state.passed = -1, 0
-        state.arrays = self.run_again(request.arrays, state.tokens) or request.arrays
+        request, again = state.request, None
+        if self.runs_again(state):
+            again = self.run_again(request.arrays, state.tokens)
+        given = 0 if again is None else len(state.tokens)
+        state.handle, state.passed, state.undone, state.reason = -1, 0, False, None
+        state.again = len(state.tokens) - given
+        state.arrays = request.arrays if again is None else again
         for track in state.tracks:
-            track.restart()
+            track.restart(given)
         left = attrs.evolve(
             request, arrays=state.arrays, max_new_tokens=request.max_new_tokens - given
         )
@@ -137,7 +145,7 @@ class Pressure:
         """How ``state`` would yield, or None."""
         if state.failing:
             return None
-        again = self._runs_again(state)
+        again = self.runs_again(state)
         num_bytes = self.offloads.num_bytes_of(state.handle)
         fits = self.offloads.num_bytes_away + num_bytes <= self.host_bytes
         if not fits or self.offloads.refusal() is not None:
@@ -147,7 +155,7 @@ class Pressure:
         cheaper = is_cheaper_to_run(_tokens_run(state), self.parameters, num_bytes)
         return "recompute" if cheaper or self.preempt == "recompute" else "offload"
 
-    def _runs_again(self, state: RequestState) -> bool:
+    def runs_again(self, state: RequestState) -> bool:
         """Whether prompt and tokens are enough to bring everything back."""
         if state.last_entry < 0:
             return True

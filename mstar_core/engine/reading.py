@@ -9,6 +9,7 @@ import numpy as np
 from attrs import define, field
 
 from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.ends import not_repeated
 from mstar_core.engine.events import EngineEvent, TokenEvent
 from mstar_core.errors import RequestError, Words
 from mstar_core.sched import RequestState, Row, Track
@@ -31,7 +32,7 @@ class Reader:
         """Row ``i`` of a step that has been read."""
         state, track = row.state, row.track
         track.unread -= 1
-        if state.over or track.ended:
+        if state.over or track.ended or state.undone:
             self.dropped_rows += 1
             return
         if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
@@ -47,6 +48,9 @@ class Reader:
         arrays, request = outcome.arrays, state.request
         token = int(arrays["ids"][i])
         track.accepted += 1
+        if state.again:
+            self._again(state, track, token)
+            return
         if token in request.stop_ids and not request.ignore_stop_ids:
             self._close_track(state, track, "stop")
             return
@@ -60,6 +64,15 @@ class Reader:
             )
         )
         if track.accepted >= request.max_new_tokens:
+            self._close_track(state, track, "length")
+
+    def _again(self, state: RequestState, track: Track, token: int) -> None:
+        """A token of a second run, which the request was given in the first."""
+        first = state.tokens[-state.again]
+        state.again -= 1
+        if token != first:
+            self.fail(state, not_repeated(state, first, token))
+        elif track.accepted >= state.request.max_new_tokens:
             self._close_track(state, track, "length")
 
     def _end_track(self, state: RequestState, track: Track) -> None:

@@ -4,7 +4,8 @@ A request's life::
 
     waiting ──admit──> running ──launch, retire, launch …──> over
        ▲                  │  └── tracks: one per branch of the graph that runs at once
-       └──run again── yields to an older one ──copy──> away ──> running
+       ├──run again── yields to an older one ──copy──> away ──> running
+       └──run again── was in a step that failed
 
 Counts come in pairs: what was *launched* (the host's record of steps under way) and what was
 *accepted* (read, and kept). Only launched counts decide what may be launched next, so a schedule
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from attrs import define, field
+from attrs import define, field, frozen
 
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Loop, Once, Sequence, Stream, Walk
@@ -62,11 +63,25 @@ class Track:
         self.at += 1
         self.done, self.loop = 0, None
 
-    def restart(self) -> None:
-        """Back to the first part; what was accepted stays, and what was not read is forgotten."""
+    def restart(self, accepted: int) -> None:
+        """Back to the first part, with ``accepted`` tokens behind it; the rest is forgotten."""
         self.at = self.done = self.unread = 0
         self.loop = None
-        self.sampled = self.accepted
+        self.sampled = self.accepted = accepted
+        self.ended = False
+
+
+@frozen(eq=False)
+class Mark:
+    """Where a step failed that a request was in: it goes past there in small company."""
+
+    track: Track
+    begin: tuple[int, int]
+    """Part, and items of it: from here on the request is kept apart."""
+    end: tuple[int, int]
+    """Once the track is past this, and that has been read, it is kept apart no more."""
+    company: int
+    """Rows of a step that it is in, at most."""
 
 
 @define(eq=False, kw_only=True)
@@ -96,7 +111,15 @@ class RequestState:
     cached: int = 0
     """Tokens of the prompt that were taken over, not computed."""
     failing: bool = False
-    """A step of it could not be launched: nothing more is, and that step's reading ends it."""
+    """A step of it could not be launched: nothing more is, until that step's reading."""
+    undone: bool = False
+    """It is to be run again: what is in flight of it is read in vain."""
+    again: int = 0
+    """Of its tokens, those at the end that a second run has yet to give again."""
+    caught: int = 0
+    """How often a step failed that it was in."""
+    mark: Mark | None = None
+    """Where that was, until it is past it."""
     reason: FinishReason | None = None
     """Why its first track ended: a consumer ends after its producer, for the producer's reason."""
     over: bool = False
@@ -118,6 +141,22 @@ class RequestState:
     def id(self) -> str:
         """The caller's name of the request."""
         return self.request.id
+
+    @property
+    def num_given(self) -> int:
+        """Its tokens, up to where its run is."""
+        return len(self.tokens) - self.again
+
+    @property
+    def apart(self) -> bool:
+        """It has come to where a step failed that it was in, and is not past it."""
+        mark = self.mark
+        return mark is not None and (mark.track.at, mark.track.done) >= mark.begin
+
+    @property
+    def unread(self) -> bool:
+        """A step of it is in flight."""
+        return any(track.unread for track in self.tracks)
 
     def items(self, walk: Walk) -> int:
         """Items of a walk that is fed from the prompt."""

@@ -71,6 +71,6 @@ def test_a_track_that_starts_again_keeps_what_was_accepted_and_nothing_else():
     track.advance()
     track.done, track.sampled, track.accepted, track.unread = 5, 6, 6, 0
     track.loop = object()
-    track.restart()
+    track.restart(6)
     assert (track.walk, track.done, track.sampled, track.accepted) == ("prefill", 0, 6, 6)
     assert track.loop is None
