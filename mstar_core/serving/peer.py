@@ -1,4 +1,4 @@
-"""The engine process as an API process sees it: one connection, and the requests on it."""
+"""The engine process as an API process sees it: one connection, from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any, cast
 
 from mstar_core.serving.arena import Arena
 from mstar_core.serving.framing import Frames, framed
-from mstar_core.serving.link import Arrived, Ended
+from mstar_core.serving.generation import RemoteGeneration
+from mstar_core.serving.link import Ended
 from mstar_core.serving.messages import (
-    Abort,
     Cancelled,
     End,
     FrameError,
     FromApi,
     FromEngine,
     Stats,
-    Stop,
     Tokens,
     decoded,
 )
@@ -27,78 +26,6 @@ log = logging.getLogger(__name__)
 MAX_UNSENT = 8 << 20
 """Bytes that the engine process may not have taken yet; past it nothing more is let in."""
 LOST = Ended(reason="error", code="engine_restarted")
-
-
-class RemoteGeneration:
-    """One request inside the engine process.
-
-    What nobody has read is kept here: never more than the ``max_new_tokens`` of the request. After
-    ``abort`` nothing is kept but the end.
-    """
-
-    def __init__(self, peer: Peer, stream: int) -> None:
-        self.stream = stream
-        self.blocks: list[int] = []
-        """Where its large arrays lie, until it ends."""
-        self._peer = peer
-        self._tokens: list[int] = []
-        self._logprobs: list[float] = []
-        self._tops: list[list[tuple[int, float]]] = []
-        self._ended: Ended | None = None
-        self._left = False
-        self._waiting: asyncio.Future[None] | None = None
-
-    async def arrived(self) -> Arrived:
-        """See :class:`~mstar_core.serving.link.Generation`."""
-        if not self._tokens and self._ended is None:
-            self._waiting = self._peer.loop.create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-        came = Arrived(
-            tokens=self._tokens, logprobs=self._logprobs, tops=self._tops, ended=self._ended
-        )
-        self._forget()
-        return came
-
-    def stop(self, accepted: int) -> None:
-        """See :class:`~mstar_core.serving.link.Generation`."""
-        if self._ended is None:
-            self._peer.send(Stop(self.stream, accepted))
-
-    def abort(self) -> None:
-        """See :class:`~mstar_core.serving.link.Generation`."""
-        if self._ended is None and not self._left:
-            self._left = True
-            self._forget()
-            self._peer.send(Abort(self.stream))
-
-    def add(self, tokens: list[int]) -> None:
-        """More tokens; whoever waits is woken once."""
-        if not self._left:
-            self._tokens += tokens
-            self._wake()
-
-    def score(self, logprobs: list[float], tops: list[list[tuple[int, float]]]) -> None:
-        """The log-probabilities of the tokens that were just added."""
-        if not self._left:
-            self._logprobs += logprobs
-            self._tops += tops
-
-    def end(self, ended: Ended) -> None:
-        """Nothing more comes. The first end is the one that is told."""
-        if self._ended is None:
-            self._ended = ended
-            self._wake()
-
-    def _wake(self) -> None:
-        waiting = self._waiting
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
-    def _forget(self) -> None:
-        self._tokens, self._logprobs, self._tops = [], [], []
 
 
 class Peer(asyncio.Protocol):

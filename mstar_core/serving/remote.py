@@ -19,9 +19,10 @@ from mstar_core.model.front import Request
 from mstar_core.serving.arena import Arena
 from mstar_core.serving.crossing import submit_of
 from mstar_core.serving.errors import ApiError
+from mstar_core.serving.generation import RemoteGeneration
 from mstar_core.serving.link import Ended, EngineState
 from mstar_core.serving.messages import Cancel
-from mstar_core.serving.peer import Peer, RemoteGeneration
+from mstar_core.serving.peer import Peer
 
 INLINE_BYTES = 64 << 10
 """Arrays up to this size travel in the message; larger ones lie in shared memory."""
