@@ -58,11 +58,12 @@ async def hear(exchange: Exchange, task: Task) -> Response:
 
 async def _prepared(exchange: Exchange, body: HearingBody, form: Form, task: Task) -> Heard:
     """Decode the sound, count it, and ask the front for its request."""
-    front, card = exchange.service.loaded()
+    front, _ = exchange.service.loaded()
+    traits = front.traits()
     sound = await exchange.service.decoder.decode(
         -1 if form.file is None else form.file,
-        max_seconds=card.traits.get("max_audio_seconds", math.inf),
-        rate=card.traits.get("input_sample_rate"),
+        max_seconds=traits.get("max_audio_seconds", math.inf),
+        rate=traits.get("input_sample_rate"),
     )
     exchange.line["audio_s"] = sound.seconds
     exchange.admit(audio_s=sound.seconds)

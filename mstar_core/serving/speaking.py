@@ -37,8 +37,8 @@ async def speak(exchange: Exchange) -> Response:
     """The answer to a request for speech. Raises ApiError and RequestError."""
     body: SpeechBody = await body_of(exchange, SpeechBody, SPEECH_NO_OPS)
     _check(exchange, body)
-    front, card = exchange.service.loaded()
-    rate = int(card.traits["sample_rate"])
+    front, _ = exchange.service.loaded()
+    rate = int(front.traits()["sample_rate"])
     if body.stream_format == "sse":
         stream = Stream(exchange)
     else:
