@@ -273,6 +273,8 @@ def test_thinking_is_told_apart(tiny):
 
 
 def test_a_seed_repeats_an_answer_and_choices_differ(tiny):
+    """SM-12"""
+
     def texts(**body):
         made = tiny.text(temperature=1.5, max_tokens=12, **body)
         return [choice.text for choice in made.choices]
@@ -281,6 +283,29 @@ def test_a_seed_repeats_an_answer_and_choices_differ(tiny):
     assert texts(n=3, seed=5) == three
     assert texts(seed=6) == three[1:2]
     assert len(set(three)) == 3
+
+
+def test_more_choices_than_the_engine_has_rows_are_all_given(tiny):
+    """SM-12: eight rows, 24 choices, each with an end of its own."""
+    body = {"prompt": ["a", "b", "c"], "n": 8, "seed": 7, "temperature": 1.5, "max_tokens": 20}
+    made = tiny.text(**body, stop="in")
+    assert made.usage.completion_tokens <= 24 * 20
+    chunks = tiny.text(**body, stop="in", stream=True)
+    for index, choice in enumerate(made.choices):
+        assert joined(chunks, "text", index) == (choice.text, "", choice.finish_reason)
+    assert len({choice.text for choice in made.choices}) > 12
+    for n in (0, 9, 1_000_000):
+        with pytest.raises(openai.BadRequestError):
+            tiny.text(n=n)
+
+
+def test_unlikely_tokens_have_finite_logprobs(tiny):
+    """SM-09: one candidate, and a token that is banned."""
+    only = {"top_k": 1}
+    made = tiny.text(logprobs=5, temperature=1, max_tokens=3, extra_body=only).choices[0].logprobs
+    banned = tiny.text(logprobs=5, max_tokens=3, logit_bias={"1": -100}).choices[0].logprobs
+    values = [v for columns in (made, banned) for top in columns.top_logprobs for v in top.values()]
+    assert all(-9999 <= value <= 0 for value in values)
 
 
 def test_logprobs_of_a_chat(tiny):

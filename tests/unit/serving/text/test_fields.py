@@ -106,7 +106,8 @@ def test_another_model_is_a_404_that_names_the_one_there_is(desk):
         assert desk().ask(path, **base, model="tiny").status == 200
 
 
-def test_choices_have_seeds_of_their_own_and_wait_for_the_first(desk):
+def test_choices_have_seeds_of_their_own(desk):
+    """SM-12"""
     made = desk()
     told = made.complete(n=3, seed=(1 << 63) - 2)
     assert [choice["index"] for choice in told.json()["choices"]] == [0, 1, 2]
@@ -191,6 +192,7 @@ def scored(_):
 
 
 def test_logprobs_have_the_bytes_of_tokens_that_are_parts_of_characters(desk):
+    """DT-04, SM-09: what is impossible has a number too."""
     made = desk(scored, front=SPLIT)
     choice = made.chat(logprobs=True, top_logprobs=2).json()["choices"][0]
     content = choice["logprobs"]["content"]
