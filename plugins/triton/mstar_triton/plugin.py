@@ -3,6 +3,7 @@
 from mstar_core import hookimpl
 
 MODULES = {
+    "gated_delta": "gated_delta.backend",
     "paged_attention": "attention.paged",
 }
 """Operation → module of its backend."""

@@ -2,9 +2,10 @@
 
 import pytest
 from mstar_core.engine.device import open_device
-from mstar_core.testing.ops import PagedAttentionConformance
+from mstar_core.testing.ops import GatedDeltaConformance, PagedAttentionConformance
 
 from mstar_triton.attention.paged import TritonPagedAttention
+from mstar_triton.gated_delta.backend import TritonGatedDelta
 
 
 class OnGpu:
@@ -34,3 +35,16 @@ class TestPagedAttention(PagedAttentionConformance):
 @pytest.mark.gpu
 class TestPagedAttentionOnGpu(OnGpu, PagedAttentionConformance):
     backend = TritonPagedAttention()
+
+
+class InterpretedGatedDelta(Interpreted, TritonGatedDelta):
+    pass
+
+
+class TestGatedDelta(GatedDeltaConformance):
+    backend = InterpretedGatedDelta()
+
+
+@pytest.mark.gpu
+class TestGatedDeltaOnGpu(OnGpu, GatedDeltaConformance):
+    backend = TritonGatedDelta()

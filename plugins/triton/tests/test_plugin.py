@@ -10,7 +10,9 @@ from mstar_core.testing.contracts.plugin import PluginContract
 
 from mstar_triton.plugin import MODULES
 
-GEOMETRY = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "page_tokens": 16}
+GEOMETRY = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "page_tokens": 16} | {
+    "num_k_heads": 2, "num_v_heads": 4, "k_dim": 64, "v_dim": 64, "conv_taps": 4,
+}  # fmt: skip
 
 
 class TestThePlugin(PluginContract):

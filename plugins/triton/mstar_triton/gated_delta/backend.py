@@ -1,0 +1,60 @@
+"""``gated_delta``: a decode step is one kernel, a prefill step four."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from mstar_core.errors import Refusal
+from mstar_core.ops.backend import BindRequest
+from mstar_core.ops.gated_delta import GatedDelta, GatedDeltaRows, GdnPools, GdnWeights
+from mstar_core.ops.gated_delta.contract import OPERATION
+from torch import Tensor
+
+from mstar_triton.backend import TritonBackend
+from mstar_triton.gated_delta.launches import Projections, Sizes, decode, prefill
+
+WIDEST = 128
+"""Key and value features of a head: a decode program holds a whole state."""
+
+
+def step(
+    sizes: Sizes, qkv_TC: Tensor, z_TV: Tensor, b_TH: Tensor, a_TH: Tensor, weights: GdnWeights,
+    pools: GdnPools, plan: GatedDeltaRows,
+) -> Tensor:  # fmt: skip
+    """See :class:`~mstar_core.ops.gated_delta.contract.Step`."""
+    x = Projections.of(qkv_TC, z_TV, b_TH, a_TH)
+    out_TV = torch.empty(z_TV.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
+    if plan.decode or plan.num_lead_1 is not None:
+        decode(sizes, x, weights, pools, plan, out_TV)
+    if not plan.decode:
+        prefill(sizes, x, weights, pools, plan, out_TV)
+    return out_TV
+
+
+class TritonGatedDelta(TritonBackend):
+    """Keeps the state as the contract lays it out; leaves no checkpoints along a prefill."""
+
+    operation = OPERATION
+
+    def supports(self, request: BindRequest) -> Refusal | None:
+        """Refuses checkpoints, activations other than silu, and heads wider than 128."""
+        sizes, fix = request.geometry, "choose another backend"
+        activation, every = sizes.get("activation", "silu"), sizes.get("checkpoint_every")
+        width = max(sizes["k_dim"], sizes["v_dim"])
+        if activation != "silu":
+            return self.refusal("activation", f"activation {activation!r}", "silu", fix)
+        if every is not None:
+            return self.refusal("checkpoints", f"checkpoint_every {every}", "None", fix)
+        if width > WIDEST:
+            return self.refusal("head-dim", f"heads of {width}", f"at most {WIDEST}", fix)
+        return super().supports(request)
+
+    def bind(self, request: BindRequest) -> GatedDelta:
+        """The step, for the heads of the request."""
+        names = ("num_k_heads", "num_v_heads", "k_dim", "v_dim", "conv_taps")
+        sizes = Sizes(**{name: request.geometry[name] for name in names})
+        return GatedDelta(step=partial(step, sizes), splits=True, snapshots=True)
+
+
+BACKEND = TritonGatedDelta()

@@ -1,0 +1,98 @@
+"""Heads as wide as published ones, against the reference in fp32."""
+
+import pytest
+import torch
+from attrs import evolve, fields
+from mstar_core.ops.backend import BindRequest
+from mstar_core.ops.gated_delta import cases, reference
+
+from mstar_triton.gated_delta.backend import BACKEND
+
+DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
+each_device = pytest.mark.parametrize("device", DEVICES)
+GROUPS = pytest.mark.parametrize("v_heads", [2, 4], ids=["alone", "pairs"])
+
+
+def geometry_of(case):
+    names = ("num_k_heads", "num_v_heads", "k_dim", "v_dim")
+    sizes = {name: getattr(case, name) for name in names}
+    return sizes | {"conv_taps": case.taps, "activation": "silu"}
+
+
+def request_of(case, dtype=torch.float32, **more):
+    geometry = geometry_of(case) | more
+    return BindRequest(operation="gated_delta", device="cuda", dtype=dtype, geometry=geometry)
+
+
+def there(record, device):
+    """``record`` with its tensors on ``device``."""
+    found = {a.name: getattr(record, a.name) for a in fields(type(record))}
+    return evolve(
+        record, **{n: v.to(device) for n, v in found.items() if isinstance(v, torch.Tensor)}
+    )
+
+
+def both(case, device, dtype=torch.float32):
+    """``((out, pools) of the kernels, of the definition)``, with strided inputs."""
+    found = []
+    for step in (BACKEND.bind(request_of(case, dtype)).step, reference.step):
+        x = cases.lay(case, dtype=dtype, garbage=float("nan"))
+        plan, pools, weights = (there(r, device) for r in (x.plan, x.pools, x.weights))
+        parts = [x.qkv_TC, x.z_TV, x.b_TH, x.a_TH]
+        packed = torch.cat(parts, -1).to(device)  # as one projection leaves them
+        inputs = torch.split(packed, [part.shape[1] for part in parts], -1)
+        out = step(*inputs, weights, pools, plan)[: x.num_real]
+        found.append([out.cpu(), pools.conv_SCK[1:].cpu(), pools.ssm_SHDE[1:].cpu()])
+    return found
+
+
+def assert_same(found, near=1e-4):
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, atol=near, rtol=near, equal_nan=True)
+
+
+@each_device
+@GROUPS
+def test_a_decode_step_of_wide_heads_is_the_definition(v_heads, device):
+    rows = ((1, False), (1, True))
+    case = cases.Case(
+        name="wide", rows=rows, decode=1, pad_rows=1, num_k_heads=2, num_v_heads=v_heads,
+        k_dim=128, v_dim=128,
+    )  # fmt: skip
+    assert_same(both(case, device))
+
+
+@each_device
+@GROUPS
+def test_a_mixed_step_of_wide_heads_is_the_definition(v_heads, device):
+    """A lead of two, a prompt of more than a chunk, a chunk that goes on, padding behind them."""
+    rows = ((1, False), (1, True), (70, True), (2, False), (0, False))
+    case = cases.Case(
+        name="wide", rows=rows, lead=3, pad_rows=2, pad_tokens=5, num_k_heads=2,
+        num_v_heads=v_heads, k_dim=128, v_dim=64,
+    )  # fmt: skip
+    assert_same(both(case, device))
+
+
+@pytest.mark.gpu
+def test_three_runs_are_equal_to_the_bit():
+    rows = ((1, False), (300, True), (64, False))
+    case = cases.Case(name="wide", rows=rows, num_k_heads=2, num_v_heads=4, k_dim=128, v_dim=128)
+    runs = [both(case, "cuda", torch.bfloat16)[0] for _ in range(3)]
+    for other in runs[1:]:
+        for got, want in zip(other, runs[0], strict=True):
+            assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"k_dim": 256}, "head-dim"),
+        ({"activation": "gelu"}, "activation"),
+        ({"checkpoint_every": 64}, "checkpoints"),
+    ],
+)
+def test_what_no_kernel_does_is_refused(more, code):
+    case = cases.Case(name="wide", rows=((1, True),), k_dim=128, v_dim=128)
+    assert BACKEND.supports(request_of(case, torch.bfloat16)) is None
+    assert BACKEND.supports(request_of(case, torch.bfloat16, **more)).code == code
