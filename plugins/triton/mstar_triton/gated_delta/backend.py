@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
@@ -18,18 +16,30 @@ WIDEST = 128
 """Key and value features of a head: a decode program holds a whole state."""
 
 
-def step(
-    sizes: Sizes, qkv_TC: Tensor, z_TV: Tensor, b_TH: Tensor, a_TH: Tensor, weights: GdnWeights,
-    pools: GdnPools, plan: GatedDeltaRows,
-) -> Tensor:  # fmt: skip
-    """See :class:`~mstar_core.ops.gated_delta.contract.Step`."""
-    x = Projections.of(qkv_TC, z_TV, b_TH, a_TH)
-    out_TV = torch.empty(z_TV.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
-    if plan.decode or plan.num_lead_1 is not None:
-        decode(sizes, x, weights, pools, plan, out_TV)
-    if not plan.decode:
-        prefill(sizes, x, weights, pools, plan, out_TV)
-    return out_TV
+@frozen(kw_only=True)
+class Mixer:
+    """The operation for heads of one size."""
+
+    sizes: Sizes
+
+    def step(
+        self,
+        qkv_TC: Tensor,
+        z_TV: Tensor,
+        b_TH: Tensor,
+        a_TH: Tensor,
+        weights: GdnWeights,
+        pools: GdnPools,
+        plan: GatedDeltaRows,
+    ) -> Tensor:
+        """See :class:`~mstar_core.ops.gated_delta.contract.Step`."""
+        x = Projections.of(qkv_TC, z_TV, b_TH, a_TH)
+        out_TV = torch.empty(z_TV.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
+        if plan.decode or plan.num_lead_1 is not None:
+            decode(self.sizes, x, weights, pools, plan, out_TV)
+        if not plan.decode:
+            prefill(self.sizes, x, weights, pools, plan, out_TV)
+        return out_TV
 
 
 class TritonGatedDelta(TritonBackend):
@@ -54,7 +64,7 @@ class TritonGatedDelta(TritonBackend):
         """The step, for the heads of the request."""
         names = ("num_k_heads", "num_v_heads", "k_dim", "v_dim", "conv_taps")
         sizes = Sizes(**{name: request.geometry[name] for name in names})
-        return GatedDelta(step=partial(step, sizes), splits=True, snapshots=True)
+        return GatedDelta(step=Mixer(sizes=sizes).step, splits=True, snapshots=True)
 
 
 BACKEND = TritonGatedDelta()

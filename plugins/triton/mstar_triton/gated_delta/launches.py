@@ -13,13 +13,8 @@ from torch import Tensor
 
 from mstar_triton.backend import AMD, FUSED
 from mstar_triton.gated_delta.decode_kernels import decode_kernel
-from mstar_triton.gated_delta.prefill_kernels import (
-    CHUNK,
-    chunk_kernel,
-    finish_kernel,
-    mix_kernel,
-    scan_kernel,
-)
+from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_kernel
+from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 MIX_TOKENS, FINISH_TOKENS = 32, 16
 PART_E = 32
