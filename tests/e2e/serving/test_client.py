@@ -1,11 +1,13 @@
 """The client, and the measurements, against a real server."""
 
 import asyncio
+import io
 import json
 import shutil
 import ssl
 import subprocess
 import threading
+import wave
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ def client(server):
         yield opened
 
 
+def wav(seconds):
+    """A file of silence."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 16_000, 0, "NONE", ""))
+        out.writeframes(bytes(2 * int(16_000 * seconds)))
+    return file.getvalue()
+
+
 def text_of(events):
     return "".join(event.text for event in events if isinstance(event, Delta))
 
@@ -61,6 +72,22 @@ def test_streams_give_what_was_said_and_how_it_ended(client):
     assert finish == Finish(reason="stop")
     assert isinstance(usage, Usage)
     assert text_of(client.stream_complete("x" * 500, max_tokens=500)) == "x" * 500
+
+
+def test_sound_is_heard_and_made(client):
+    """Echo says how long a sound is, and speaks a tone of 10 ms for each byte."""
+    sound = wav(1.5)
+    heard = client.transcribe(sound, response_format="verbose_json")
+    assert heard.text == "1.50 s of sound"
+    assert heard.duration == pytest.approx(1.5)
+    assert client.transcribe(sound, response_format="srt").text.startswith("1\n00:00:00,000 --> ")
+    assert client.translate(sound).text == heard.text
+    *said, whole = client.stream_transcribe(sound)
+    assert text_of(said).strip() == whole.text == heard.text
+    options = {"voice": "tone", "response_format": "pcm"}
+    made = client.speak("hallo", **options)
+    assert len(made) == 5 * 240 * 2
+    assert b"".join(client.stream_speak("hallo", **options)) == made
 
 
 def test_many_streams_of_one_loop_are_kept_apart(server):
