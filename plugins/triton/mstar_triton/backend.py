@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import torch
+
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
 

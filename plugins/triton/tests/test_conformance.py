@@ -1,9 +1,9 @@
 """Every contract, in Triton's interpreter and on a GPU."""
 
 import pytest
+
 from mstar_core.engine.device import open_device
 from mstar_core.testing.ops import GatedDeltaConformance, PagedAttentionConformance
-
 from mstar_triton.attention.paged import TritonPagedAttention
 from mstar_triton.gated_delta.backend import TritonGatedDelta
 

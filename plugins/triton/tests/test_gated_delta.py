@@ -3,9 +3,9 @@
 import pytest
 import torch
 from attrs import evolve, fields
+
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import cases, reference
-
 from mstar_triton.gated_delta.backend import BACKEND
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))

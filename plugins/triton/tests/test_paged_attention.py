@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 from attrs import evolve
+
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.functional import rope_angles
 from mstar_core.ops.paged_attention import AttentionStep, cases, reference
-
 from mstar_triton.attention.launches import splits_for
 from mstar_triton.attention.paged import BACKEND
 

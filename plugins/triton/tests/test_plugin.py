@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+
 from mstar_core.engine.backends import BackendChooser
 from mstar_core.ops.backend import BindRequest
 from mstar_core.plugins import Wiring, discover
 from mstar_core.plugins.load import load_one
 from mstar_core.testing.contracts.plugin import PluginContract
-
 from mstar_triton.plugin import MODULES
 
 GEOMETRY = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "page_tokens": 16} | {

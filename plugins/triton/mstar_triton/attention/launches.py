@@ -7,11 +7,11 @@ from typing import Any
 import torch
 import triton
 from attrs import frozen
+from torch import Tensor
+
 from mstar_core.launch import launch
 from mstar_core.ops.paged_attention import AttentionStep, PagedPlan
 from mstar_core.ops.ragged_attention import RaggedPlan
-from torch import Tensor
-
 from mstar_triton.attention.decode_kernels import combine_kernel, decode_kernel
 from mstar_triton.attention.prefill_kernels import prefill_kernel, prepare_kernel
 from mstar_triton.backend import AMD, FUSED, PROGRAMS

@@ -13,12 +13,12 @@ from functools import partial
 
 import torch
 from attrs import evolve
+from torch import Tensor
+
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.paged_attention import AttentionStep, PagedAttention, PagedPlan
 from mstar_core.ops.paged_attention.contract import OPERATION
-from torch import Tensor
-
 from mstar_triton.attention.launches import Heads, Pools, decode, prefill, prepare
 from mstar_triton.backend import TritonBackend
 

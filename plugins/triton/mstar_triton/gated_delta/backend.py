@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from attrs import frozen
+from torch import Tensor
+
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import GatedDelta, GatedDeltaRows, GdnPools, GdnWeights
 from mstar_core.ops.gated_delta.contract import OPERATION
-from torch import Tensor
-
 from mstar_triton.backend import TritonBackend
 from mstar_triton.gated_delta.launches import Projections, Sizes, decode, prefill
 

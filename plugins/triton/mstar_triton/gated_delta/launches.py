@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import triton
 from attrs import frozen
-from mstar_core.launch import launch
-from mstar_core.ops.gated_delta import GatedDeltaRows, GdnPools, GdnWeights
 from torch import Tensor
 
+from mstar_core.launch import launch
+from mstar_core.ops.gated_delta import GatedDeltaRows, GdnPools, GdnWeights
 from mstar_triton.backend import AMD, FUSED
 from mstar_triton.gated_delta.decode_kernels import decode_kernel
 from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_kernel
