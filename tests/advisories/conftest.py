@@ -18,7 +18,6 @@ from mstar_core.testing.asgi import call
 from mstar_core.testing.serving import LocalLink
 
 ROOT = Path(__file__).parents[2]
-CAPABILITIES = frozenset({"text", "chat", "audio", "speech"})
 
 
 class CountedLink(LocalLink):
@@ -40,7 +39,13 @@ class Rig:
             limits=LimitsConfig(**(limits or {})),
             server=ServerConfig(**(server or {})),
             link=self.link,
-            card=ModelCard(name="echo", capabilities=CAPABILITIES, max_context=65536, created=0),
+            card=ModelCard(
+                name="echo",
+                capabilities=engine.front.capabilities(),
+                max_context=65536,
+                created=0,
+                traits=engine.front.traits(),
+            ),
             front=engine.front,
         )
         self.app = create_app(self.service, Keys.of(keys) if keys else None)

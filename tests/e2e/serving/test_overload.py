@@ -1,4 +1,4 @@
-"""Eight times as many clients as the server takes: some are served as ever, the others told when."""
+"""Eight times as many clients as a server takes: some are served, the others told when to come."""
 
 import asyncio
 import json
