@@ -9,8 +9,8 @@ from attrs import define, field, frozen
 
 from mstar_core.model.answer import Answer, ToolCall
 from mstar_core.model.front import Request
+from mstar_core.serving.failures import failure
 from mstar_core.serving.link import Arrived, Ended
-from mstar_core.serving.streaming import failure
 from mstar_core.text import TextStream
 
 

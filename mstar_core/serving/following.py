@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from mstar_core.model.front import Request
 from mstar_core.serving.exchange import Exchange
+from mstar_core.serving.failures import failure
 from mstar_core.serving.link import Arrived, Ended
-from mstar_core.serving.streaming import failure, submitted
+from mstar_core.serving.streaming import submitted
 
 Take = Callable[[Arrived], Awaitable[None]]
 

@@ -18,19 +18,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mstar_core.model.front import Request
-from mstar_core.serving.errors import ApiError, of_facts
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.link import Ended, Generation
+from mstar_core.serving.link import Generation
 from mstar_core.serving.sse import KEEP_ALIVE
 
 T = TypeVar("T")
 _TICK_S = 1.0
-_SAID = {
-    "cancelled": "The request was cancelled.",
-    "draining": "The server is about to end.",
-    "engine_restarted": "The engine was started again while the request ran; send it again.",
-    "request_failed": "The request failed in the engine.",
-}
 
 
 @contextmanager
@@ -41,17 +34,6 @@ def submitted(exchange: Exchange, request: Request) -> Iterator[Generation]:
         yield generation
     finally:
         generation.abort()
-
-
-def failure(ended: Ended) -> ApiError | None:
-    """What the client is told of a generation that did not end by itself; None for one that did."""
-    if ended.code is None and ended.reason in ("stop", "length"):
-        return None
-    own = "request_failed" if ended.error is None else "invalid_value"
-    code = ended.code or ("cancelled" if ended.reason == "abort" else own)
-    if ended.error is not None:
-        return of_facts(ended.error, code)
-    return ApiError(code, _SAID.get(code, _SAID["request_failed"]))
 
 
 async def attended(exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
