@@ -20,8 +20,9 @@ class Answer:
     """One answer, as its pieces arrive; seconds of one clock."""
 
     def __init__(self, route: str, audio_s: float, due_s: float, sent_s: float) -> None:
-        self._streams = route in ("chat", "completions")
+        self._writes = route in ("chat", "completions")
         self._speaks = route == "speech"
+        self._streams = False
         self._audio_s, self._due_s, self._sent_s = audio_s, due_s, sent_s
         self._first_s: float | None = None
         self._last_s = 0.0
@@ -38,21 +39,23 @@ class Answer:
     def begin(self, head: Head) -> None:
         """The head is there."""
         self._status = head.status
-        told = dict(PCM.findall(head.headers.get("content-type", "")))
+        kind = head.headers.get("content-type", "")
+        self._streams = kind.startswith("text/event-stream")
+        told = dict(PCM.findall(kind))
         frame_bytes = int(told.get("channels", 1)) * SAMPLE_BYTES
         self._bytes_per_s = max(int(told.get("rate", RATE)), 1) * max(frame_bytes, 1)
 
     def take(self, piece: bytes, now_s: float) -> None:
         """A piece of the body arrived."""
-        if self._status != 200:
-            self._body.append(piece)
-        elif self._streams:
+        if self._streams and self._status == 200:
             for event in self._parser.feed(piece):
                 self._take_event(event.data, now_s)
-        elif self._speaks and piece:
+        elif self._speaks and self._status == 200:
             self._bytes += len(piece)
             if now_s > self._last_s:  # what came at once is one chunk
                 self._came(now_s)
+        else:
+            self._body.append(piece)
 
     def _take_event(self, data: str, now_s: float) -> None:
         self._events += 1
@@ -80,6 +83,7 @@ class Answer:
 
     def sample(self, end_s: float, failed: BaseException | None = None) -> Sample:
         """What became of the request."""
+        wrong = self._wrong(failed)
         audio_s = self._bytes / self._bytes_per_s if self._speaks else self._audio_s
         return Sample(
             due_s=self._due_s,
@@ -92,7 +96,7 @@ class Answer:
             prompt_tokens=self._usage.get("prompt_tokens") or 0,
             output_tokens=self._usage.get("completion_tokens") or self._chunks,
             audio_s=audio_s,
-            error=self._wrong(failed),
+            error=wrong,
         )
 
     def _wrong(self, failed: BaseException | None) -> str | None:
@@ -102,7 +106,18 @@ class Answer:
             return f"{self._status} {_code_of(b''.join(self._body))}".strip()
         if self._error is None and self._streams and not (self._finished and self._done):
             return "stream without its end"
+        if self._writes and not self._streams:
+            return self._read_whole()
         return self._error
+
+    def _read_whole(self) -> str | None:
+        """Of a chat or completion that is not streamed: its tokens, or what is wrong with it."""
+        try:
+            told = json.loads(b"".join(self._body))
+            self._usage = told.get("usage") or {}
+        except (ValueError, AttributeError):
+            return "no answer in JSON"
+        return None if told.get("choices") else "answer without choices"
 
 
 def _named(failed: BaseException) -> str:

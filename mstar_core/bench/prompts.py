@@ -18,6 +18,7 @@ ROUTES = {
     "transcriptions": "/v1/audio/transcriptions",
     "speech": "/v1/audio/speech",
 }
+STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 _TEXT = (
     "time year people way day man thing woman life child world school state family student group "
     "country problem hand part place case week company system program question work number night "
@@ -51,6 +52,8 @@ class Asks:
     """How long each of them is."""
     output_tokens: int = 64
     ignore_eos: bool = False
+    stream: bool = True
+    """Chats and completions: their answers come as they are made."""
     voice: str | None = None
     seed: int = 0
 
@@ -86,8 +89,7 @@ class Asks:
             **self._prompt(number),
             "max_tokens": self.output_tokens,
             "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            **(STREAMED if self.stream else {}),
             **eos,
         }
 

@@ -28,6 +28,9 @@ def add_asks(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output-tokens", type=count, default=64, metavar="N", help="default 64")
     parser.add_argument("--ignore-eos", action="store_true", help="always all the output tokens")
+    parser.add_argument(
+        "--no-stream", dest="stream", action="store_false", help="take each answer whole"
+    )
     parser.add_argument("--audio", nargs="+", default=[], metavar="FILE", help="to transcribe")
     parser.add_argument("--voice", help="speech: whose")
 
@@ -59,6 +62,7 @@ def run_of(args: argparse.Namespace, url: str) -> Run:
             audio_s=tuple(map(_seconds, args.audio)),
             output_tokens=args.output_tokens,
             ignore_eos=args.ignore_eos,
+            stream=args.stream,
             voice=args.voice,
             seed=args.seed,
         )

@@ -44,6 +44,16 @@ def test_the_first_text_is_the_first_token_not_the_first_event(stand_in, wire):
     assert (found.mean_output_tokens, found.itl_ms) == (1.0, None)
 
 
+def test_an_answer_that_is_taken_whole_has_tokens_and_one_time(stand_in, wire):
+    found = measure(run_of(stand_in, asks={"stream": False}))
+    assert (found.failed, found.mean_output_tokens, found.e2el_ms.count) == (0, 5.0, 6)
+    assert (found.ttft_ms, found.tpot_ms, found.itl_ms, found.events_per_s) == (None,) * 3 + (0.0,)
+    assert all("stream" not in each.json for each in stand_in.asked)
+    for body, error in ((b"no", "no answer in JSON"), (b"{}", "answer without choices")):
+        stand_in.answers[CHAT] = wire.answer(body)
+        assert measure(run_of(stand_in)).errors == {error: 6}
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
