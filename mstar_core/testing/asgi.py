@@ -61,25 +61,12 @@ async def call(
     """
     chunks = [body] if isinstance(body, bytes) else list(body)
     given = {name.lower() for name, _ in headers}
-    sent = [(name.lower(), value) for name, value in headers]
+    sent = list(headers)
     if "host" not in given:
         sent.append(("host", "localhost"))
     if "content-type" not in given and any(chunks):
         sent.append(("content-type", "application/json"))
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": method or ("POST" if any(chunks) else "GET"),
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode("utf-8", "surrogateescape"),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent],
-        "client": ("127.0.0.1", 50000),
-        "server": ("127.0.0.1", 8000),
-    }
+    scope = scope_of(path, method or ("POST" if any(chunks) else "GET"), sent)
     told = Told()
     left = list(chunks)
     never: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -97,3 +84,22 @@ async def call(
 
     await app(scope, receive, send)
     return told
+
+
+def scope_of(path: str, method: str, headers: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """What a server would say of a request from this machine."""
+    pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode("utf-8", "surrogateescape"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": pairs,
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8000),
+    }
