@@ -1,14 +1,16 @@
 """Load on a server over real sockets, from processes of their own."""
 
+import asyncio
 import json
+import time
 import wave
 
 import pytest
 
-from mstar_core.bench.load import Part, columns, rows
+from mstar_core.bench.load import Load, Part, columns, rows
 from mstar_core.bench.prompts import Asks
 from mstar_core.bench.serve import Run, compare, measure, prompt_words, spreads
-from mstar_core.bench.stats import Sample
+from mstar_core.bench.stats import Sample, figures
 from mstar_core.cli import main
 from mstar_core.client import Client
 from mstar_core.errors import MstarError
@@ -20,6 +22,13 @@ def run_of(stand_in, **more):
     asks = Asks(route=more.pop("route", "chat"), **{"output_tokens": 5, **more.pop("asks", {})})
     facts = {"requests": 6, "concurrency": 2, **more}
     return Run(url=stand_in.url, asks=asks, **facts)
+
+
+def seen(run):
+    """The figures of a run's one process, played in this one."""
+    (part,) = run.parts()
+    load = Load(part)
+    return figures(asyncio.run(load.run(load.built(), time.monotonic())), run.promises)
 
 
 def test_every_request_is_sent_once_and_its_tokens_are_counted(stand_in):
@@ -39,19 +48,19 @@ def test_the_first_text_is_the_first_token_not_the_first_event(stand_in, wire):
     end = [wire.event(wire.chat_chunk(finish="stop")), wire.event("[DONE]")]
     stand_in.pause_s = 0.02
     stand_in.answers[CHAT] = wire.chunked(events + end)
-    found = measure(run_of(stand_in, requests=1, concurrency=1))
+    found = seen(run_of(stand_in, requests=1, concurrency=1))
     assert found.ttft_ms.mean > 60
     assert (found.mean_output_tokens, found.itl_ms) == (1.0, None)
 
 
 def test_an_answer_that_is_taken_whole_has_tokens_and_one_time(stand_in, wire):
-    found = measure(run_of(stand_in, asks={"stream": False}))
+    found = seen(run_of(stand_in, asks={"stream": False}))
     assert (found.failed, found.mean_output_tokens, found.e2el_ms.count) == (0, 5.0, 6)
     assert (found.ttft_ms, found.tpot_ms, found.itl_ms, found.events_per_s) == (None,) * 3 + (0.0,)
     assert all("stream" not in each.json for each in stand_in.asked)
     for body, error in ((b"no", "no answer in JSON"), (b"{}", "answer without choices")):
         stand_in.answers[CHAT] = wire.answer(body)
-        assert measure(run_of(stand_in)).errors == {error: 6}
+        assert seen(run_of(stand_in)).errors == {error: 6}
 
 
 @pytest.mark.parametrize(
@@ -77,20 +86,20 @@ def test_what_goes_wrong_is_counted_by_its_name(stand_in, wire, answer, error):
         "no json": wire.chunked([wire.event("{")]),
         "no http": [b"SMTP\r\n\r\n", None],
     }[answer]
-    found = measure(run_of(stand_in))
+    found = seen(run_of(stand_in))
     assert (found.failed, found.errors) == (6, {error: 6})
     assert found.requests_per_s == 0
 
 
 def test_nobody_at_the_address_is_counted_too(stand_in):
     stand_in.stop()
-    assert measure(run_of(stand_in, requests=2)).errors == {"connection": 2}
+    assert seen(run_of(stand_in, requests=2)).errors == {"connection": 2}
 
 
 def test_in_an_open_loop_a_request_is_sent_when_it_is_due(stand_in):
     """The server answers slowly, and yet nobody waits for the one before."""
     stand_in.pause_s = 0.03
-    found = measure(run_of(stand_in, requests=20, concurrency=1, rate=200.0))
+    found = seen(run_of(stand_in, requests=20, concurrency=1, rate=200.0))
     assert (found.requests, found.failed) == (20, 0)
     assert stand_in.connections > 3
     assert found.late_ms.count == 20
@@ -99,19 +108,19 @@ def test_in_an_open_loop_a_request_is_sent_when_it_is_due(stand_in):
 def test_sound_is_measured_by_its_seconds(stand_in, wire, tmp_path):
     stand_in.answers["/v1/audio/speech"] = wire.chunked([bytes(48_000)] * 2, "audio/pcm")
     stand_in.pause_s = 0.02
-    found = measure(run_of(stand_in, route="speech", requests=2))
+    found = seen(run_of(stand_in, route="speech", requests=2))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(4.0)
     assert (found.ttft_ms.count, found.rtf.count, found.tokens_per_chunk) == (2, 2, None)
     assert 0 < found.itl_ms.count <= 2
     kind = "audio/pcm;rate=48000;channels=2"
     stand_in.answers["/v1/audio/speech"] = wire.chunked([bytes(48_000)], kind)
-    found = measure(run_of(stand_in, route="speech", requests=2))
+    found = seen(run_of(stand_in, route="speech", requests=2))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(0.5)
     file = tmp_path / "a.wav"
     file.write_bytes(b"RIFF")
     stand_in.answers["/v1/audio/transcriptions"] = wire.answer({"text": "hi"})
     asks = {"audio": [str(file)], "audio_s": [3.0]}
-    found = measure(run_of(stand_in, route="transcriptions", requests=2, asks=asks))
+    found = seen(run_of(stand_in, route="transcriptions", requests=2, asks=asks))
     assert found.audio_s_per_s * found.duration_s == pytest.approx(6.0)
     assert (found.failed, found.ttft_ms) == (0, None)
 
