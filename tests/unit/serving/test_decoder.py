@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mstar_core.config.limits import LimitsConfig
 from mstar_core.resample import resample
@@ -185,3 +187,35 @@ def test_nothing_stays_open_behind_a_hundred_sounds():
         )
 
     assert run(encoded(tone(0.1, RATE), RATE), work) == (0, 0, [])
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    kind=st.sampled_from(["WAV", "FLAC", "OGG", "MP3"]),
+    changes=st.lists(
+        st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), min_size=1, max_size=6),
+        min_size=12,
+        max_size=12,
+    ),
+    cut=st.integers(0, 4000),
+)
+def test_any_header_is_sound_within_the_limit_or_a_refusal(kind, changes, cut):
+    whole = encoded(tone(1, RATE), RATE, kind)
+
+    async def work(decoder, _):
+        for change in changes:
+            data = bytearray(whole)
+            for at, value in change:
+                data[at] = value
+            file = memory_file(bytes(data[: len(data) - cut]))
+            (heard,) = await asyncio.gather(
+                decoder.decode(file, max_seconds=30, rate=RATE), return_exceptions=True
+            )
+            os.close(file)
+            if isinstance(heard, ApiError):
+                assert heard.code in ("invalid_audio", "audio_too_long")
+            else:
+                assert len(heard.samples_T) <= 30 * RATE
+                assert np.isfinite(heard.samples_T).all()
+
+    run(whole, work)
