@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import attrs
 import numpy as np
 
-from mstar_core.errors import MstarError
+from mstar_core.errors import MstarError, RequestError
 from mstar_core.model.front import Front, Request
+from mstar_core.serving.exchange import Service
 from mstar_core.serving.remote import RemoteLink
 
+log = logging.getLogger(__name__)
 RATE = 16_000
+NEW_TOKENS = 2
 MAKERS: dict[str, Callable[[Front], Request]] = {
     "text": lambda front: front.text_request("Hello"),
     "chat": lambda front: front.chat_request([{"role": "user", "content": "Hello"}]),
@@ -21,25 +25,32 @@ MAKERS: dict[str, Callable[[Front], Request]] = {
 """Capability → a small request of it."""
 
 
-async def warm_up(front: Front, link: RemoteLink, kind: str) -> bool:
+async def warm_up(service: Service, front: Front, link: RemoteLink, kind: str) -> bool:
     """Run one small request from the front to its end; False where the engine ended meanwhile.
 
-    Raises MstarError for one that failed: no other would succeed either.
+    One that is refused, as limits and checkpoints may want it, is logged. Raises MstarError for one
+    that failed: no other would succeed.
     """
-    request = attrs.evolve(MAKERS[kind](front), max_new_tokens=2)
-    generation = link.begin(request, group="warm-up")
+    try:
+        request = MAKERS[kind](front)
+    except RequestError as refusal:
+        log.warning("no warm-up of %s: %s", kind, refusal)
+        return True
+    new_tokens = min(NEW_TOKENS, service.limits.max_new_tokens or NEW_TOKENS)
+    generation = link.begin(attrs.evolve(request, max_new_tokens=new_tokens), group="warm-up")
     tokens: list[int] = []
     while True:
         arrived = await generation.arrived()
         tokens += arrived.tokens
         if arrived.ended is not None:
             break
-    if arrived.ended.code is not None:
-        return False
-    if arrived.ended.error is not None:
-        raise MstarError.of_facts(arrived.ended.error).under(f"warm-up ({kind})")
+    error, code = arrived.ended.error, arrived.ended.code
+    if error is not None and code is not None:
+        raise MstarError.of_facts(error).under(f"warm-up of {kind}")
+    if error is not None:
+        log.warning("no warm-up of %s: %s", kind, MstarError.of_facts(error))
     front.decode(tokens)
-    return True
+    return code is None
 
 
 def _spoken(front: Front) -> dict[str, str]:

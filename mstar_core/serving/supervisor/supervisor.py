@@ -129,7 +129,11 @@ class Supervisor:
             self._spawn(worker)
         elif worker.kill_at is not None and now >= worker.kill_at:
             worker.kill()
-        elif self._mode == "serving" and worker.ready is not None and worker.kill_at is None:
+        elif (
+            self._mode in ("starting", "serving")
+            and worker.ready is not None
+            and worker.kill_at is None
+        ):
             hung = worker.pulse.hung(now, self._config.stall_s)
             if hung is not None:
                 self._hung(worker, hung, now)

@@ -127,6 +127,13 @@ def test_a_child_that_cannot_start_ends_the_server_with_its_own_error(serve):
     assert time.monotonic() - begun < 25
 
 
+def test_limits_that_a_warm_up_passes_are_no_reason_not_to_start(serve):
+    limits = ("--set", "limits.max_prompt_tokens=3", "--set", "limits.max_new_tokens=1")
+    server = serve(*limits).ready()
+    assert "no warm-up of text: " in server.log
+    assert server.complete("yes", max_tokens=1).json["choices"][0]["text"] == "y"
+
+
 def test_keys_that_cannot_be_read_end_the_server_with_their_own_error(serve, tmp_path):
     server = serve("--api-key-file", str(tmp_path / "none"))
     assert server.ended() == 1
