@@ -11,6 +11,8 @@ from mstar_core.ops.backend import Backend, BindRequest
 
 OWNER = "mstar-triton"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WIDEST = 256
+"""Features of a head of attention: a tile of keys is as wide."""
 PROGRAMS = 264
 """Programs that fill a device: two for each of the 132 multiprocessors of an H200."""
 FUSED = {"enable_fp_fusion": True}
@@ -40,6 +42,14 @@ class TritonBackend(Backend):
             return None
         want, fix = "fp32, bf16 or fp16", "choose another dtype or another backend"
         return self.refusal("dtype", str(request.dtype), want, fix)
+
+    def too_wide(self, request: BindRequest) -> Refusal | None:
+        """Refuses heads of attention that are wider than a tile of keys."""
+        width = request.geometry["head_dim"]
+        if width <= WIDEST:
+            return None
+        fix = "choose another backend"
+        return self.refusal("head-dim", f"head_dim {width}", f"at most {WIDEST}", fix)
 
     def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
         """A refusal of this backend."""

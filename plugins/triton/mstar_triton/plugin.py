@@ -5,6 +5,7 @@ from mstar_core import hookimpl
 MODULES = {
     "gated_delta": "gated_delta.backend",
     "paged_attention": "attention.paged",
+    "ragged_attention": "attention.ragged",
 }
 """Operation → module of its backend."""
 

@@ -3,9 +3,17 @@
 import pytest
 
 from mstar_core.engine.device import open_device
-from mstar_core.testing.ops import GatedDeltaConformance, PagedAttentionConformance
+from mstar_core.testing.ops import (
+    GatedDeltaConformance,
+    PagedAttentionConformance,
+    RaggedAttentionConformance,
+)
 from mstar_triton.attention.paged import TritonPagedAttention
+from mstar_triton.attention.ragged import TritonRaggedAttention
 from mstar_triton.gated_delta.backend import TritonGatedDelta
+
+# Rows of NaN stay NaN, on a GPU without a word.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 
 
 class OnGpu:
@@ -48,3 +56,16 @@ class TestGatedDelta(GatedDeltaConformance):
 @pytest.mark.gpu
 class TestGatedDeltaOnGpu(OnGpu, GatedDeltaConformance):
     backend = TritonGatedDelta()
+
+
+class InterpretedRaggedAttention(Interpreted, TritonRaggedAttention):
+    pass
+
+
+class TestRaggedAttention(RaggedAttentionConformance):
+    backend = InterpretedRaggedAttention()
+
+
+@pytest.mark.gpu
+class TestRaggedAttentionOnGpu(OnGpu, RaggedAttentionConformance):
+    backend = TritonRaggedAttention()

@@ -9,8 +9,11 @@ from attrs import evolve
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.functional import rope_angles
 from mstar_core.ops.paged_attention import AttentionStep, cases, reference
+from mstar_core.ops.ragged_attention import cases as ragged
+from mstar_core.ops.ragged_attention import reference as ragged_reference
 from mstar_triton.attention.launches import splits_for
 from mstar_triton.attention.paged import BACKEND
+from mstar_triton.attention.ragged import BACKEND as RAGGED
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 LONG = ((599, 1), (0, 1), (130, 1))
@@ -148,9 +151,36 @@ def test_three_runs_are_equal_to_the_bit():
     assert torch.equal(runs[0], runs[2])
 
 
-def test_heads_wider_than_a_tile_are_refused():
+@pytest.mark.parametrize("backend", [BACKEND, RAGGED], ids=lambda backend: backend.operation)
+def test_heads_wider_than_a_tile_are_refused(backend):
     geometry = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 512, "page_tokens": 16}
     request = BindRequest(
-        operation="paged_attention", device="cuda", dtype=torch.bfloat16, geometry=geometry
+        operation=backend.operation, device="cuda", dtype=torch.bfloat16, geometry=geometry
     )
-    assert BACKEND.supports(request).code == "head-dim"
+    assert backend.supports(request).code == "head-dim"
+
+
+@each_device
+@pytest.mark.parametrize("causal", [True, False])
+def test_rows_of_many_tiles_attend_to_themselves(causal, device):
+    """As an encoder does: heads of 64, rows longer than a tile, no pool."""
+    case = ragged.Case(
+        name="tiles", rows=(150, 0, 67), num_heads=4, num_kv_heads=2, head_dim=64, causal=causal,
+        pad_rows=1, pad_tokens=3,
+    )  # fmt: skip
+    x = ragged.lay(case)
+    geometry = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+    ops = RAGGED.bind(
+        BindRequest(
+            operation="ragged_attention", device="cuda", dtype=torch.float32, geometry=geometry
+        )
+    )
+    plan = evolve(x.plan, **{
+        name: getattr(x.plan, name).to(device) for name in ("q_starts_B", "q_lens_B")
+    })  # fmt: skip
+    given = (t.to(device) for t in (x.q_TND, x.k_TGD, x.v_TGD))
+    got = ops.attend(*given, plan, scale=case.scale, causal=causal)[: x.num_real].cpu()
+    want = ragged_reference.attend(
+        x.q_TND, x.k_TGD, x.v_TGD, x.plan, scale=case.scale, causal=causal
+    )
+    torch.testing.assert_close(got, want[: x.num_real], atol=2e-5, rtol=2e-5)

@@ -10,6 +10,7 @@ from attrs import frozen
 from torch import Tensor
 
 from mstar_core.launch import launch
+from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.paged_attention import AttentionStep, PagedPlan
 from mstar_core.ops.ragged_attention import RaggedPlan
 from mstar_triton.attention.decode_kernels import combine_kernel, decode_kernel
@@ -38,6 +39,13 @@ class Heads:
     head_dim: int
     wide: bool
     """fp32, whose products are exact and whose tiles are small."""
+
+    @classmethod
+    def of(cls, request: BindRequest) -> Heads:
+        """Those of an attention's geometry."""
+        names = ("num_heads", "num_kv_heads", "head_dim")
+        sizes = {name: request.geometry[name] for name in names}
+        return cls(wide=request.dtype == torch.float32, **sizes)
 
     @property
     def group(self) -> int:

@@ -22,9 +22,6 @@ from mstar_core.ops.paged_attention.contract import OPERATION
 from mstar_triton.attention.launches import Heads, Pools, decode, prefill, prepare
 from mstar_triton.backend import TritonBackend
 
-WIDEST = 256
-"""Features of a head: a tile of keys is as wide."""
-
 
 def write(
     heads: Heads, k_TGD: Tensor, v_TGD: Tensor, k_PpGD: Tensor, v_PpGD: Tensor, write_T: Tensor
@@ -78,17 +75,11 @@ class TritonPagedAttention(TritonBackend):
 
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses what every backend here refuses, and heads wider than 256."""
-        width = request.geometry["head_dim"]
-        if width <= WIDEST:
-            return super().supports(request)
-        fix = "choose another backend"
-        return self.refusal("head-dim", f"head_dim {width}", f"at most {WIDEST}", fix)
+        return self.too_wide(request) or super().supports(request)
 
     def bind(self, request: BindRequest) -> PagedAttention:
         """The functions above, for the heads of the request."""
-        names = ("num_heads", "num_kv_heads", "head_dim")
-        sizes = {name: request.geometry[name] for name in names}
-        heads = Heads(wide=request.dtype == torch.float32, **sizes)
+        heads = Heads.of(request)
         return PagedAttention(
             step=partial(step, heads),
             attend=partial(attend, heads),
