@@ -120,19 +120,22 @@ class EngineConnection:
     def _submit(self, message: Submit) -> None:
         if message.stream in self.live:
             raise FrameError(f"stream {message.stream} is in use")
-        scored = message.sampling.logprobs is not None
-        live = Live(stream=message.stream, id=message.id, group=message.group, scored=scored)
-        self._outbox.listen(live)
-        self.live[live.stream] = live
+        live = self.live[message.stream] = Live(
+            outbox=self._outbox,
+            stream=message.stream,
+            id=message.id,
+            group=message.group,
+            scored=message.sampling.logprobs is not None,
+        )
         try:
             request = request_of(message, self._view)
             if self.driver is not None:
-                self.driver.submit(request, live.listener)
+                self.driver.submit(request, live)
                 return
             error = None
         except RequestError as refused:
             error = refused.facts()
-        live.listener(_refusal(live, error))
+        live(_refusal(live, error))
 
     def _stop(self, live: Live, accepted: int) -> None:
         if (driver := self.driver) is not None:
@@ -140,7 +143,7 @@ class EngineConnection:
 
     def _leave(self, live: Live) -> None:
         if self.driver is not None:
-            self.driver.leave(live.id, live.listener)
+            self.driver.leave(live.id, live)
 
     # -- the thread that writes ------------------------------------------------------------
 

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from attrs import define, field
+from attrs import define
 
-from mstar_core.engine.driver import Listener
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
 from mstar_core.serving.messages import Cancelled, End, Scores, Stats, Tokens
 
@@ -21,15 +20,17 @@ MAX_EVENTS = 8192
 
 @define(eq=False, kw_only=True)
 class Live:
-    """One request of a connection."""
+    """One request of a connection; the engine calls it with each of its events."""
 
+    outbox: Outbox
     stream: int
     id: str
     group: str
     scored: bool = False
     """Whether it asked for log-probabilities."""
-    listener: Listener = field(init=False)
-    """What the engine calls with each of its events."""
+
+    def __call__(self, event: EngineEvent) -> None:
+        self.outbox.put(self, event)
 
 
 Event = tuple[Live, EngineEvent]
@@ -48,16 +49,11 @@ class Outbox:
         self._arrived = threading.Event()
         self._closed = False
 
-    def listen(self, live: Live) -> None:
-        """Give ``live`` the listener that puts its events here."""
-        append, arrived = self._events.append, self._arrived
-
-        def listener(event: EngineEvent) -> None:
-            append((live, event))
-            if not arrived.is_set():
-                arrived.set()
-
-        live.listener = listener
+    def put(self, live: Live, event: EngineEvent) -> None:
+        """Put an event of a request."""
+        self._events.append((live, event))
+        if not self._arrived.is_set():
+            self._arrived.set()
 
     def answer(self, message: Cancelled | Stats) -> None:
         """Put a message that is no request's."""

@@ -12,7 +12,9 @@ import pytest
 
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.echo.front import EchoFront
+from mstar_core.serving.crossing import submit_of
 from mstar_core.serving.engine_process import CLOSE_S
+from mstar_core.serving.framing import framed
 from mstar_core.serving.orders import Beat, Connect, Failed
 from mstar_core.serving.remote import RemoteLink
 from mstar_core.testing.engine_child import EngineChild
@@ -248,6 +250,29 @@ def test_garbage_ends_its_own_connection_and_no_other(child):
                         pass
                 each.close()
             assert (await whole(ask(link, "still here")))[0] == "still here"
+
+    run(body())
+
+
+def test_a_hundred_damaged_requests_end_at_most_their_own_connections(child):
+    draw = random.Random(7)
+
+    def damaged(number):
+        request = FRONT.text_request("abc", max_new_tokens=4)
+        data = bytearray(framed(submit_of(request, number, "g", np.ndarray.tobytes)))
+        for _ in range(draw.choice([1, 2, 8])):
+            data[draw.randrange(4, len(data))] = draw.randrange(256)
+        return data
+
+    async def body():
+        async with linked(child, 0) as link:
+            for number in range(100):
+                fd, memory = child.dial(1)
+                os.close(memory)
+                with socket.socket(fileno=fd) as each:
+                    each.sendall(damaged(number))
+            assert (await whole(ask(link, "still here")))[0] == "still here"
+            await idle(link)
 
     run(body())
 

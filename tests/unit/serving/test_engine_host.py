@@ -35,9 +35,7 @@ def end_of(live, event):
 
 
 def a_live(stream, outbox, scored=False):
-    live = Live(stream=stream, id="r", group="g", scored=scored)
-    outbox.listen(live)
-    return live
+    return Live(outbox=outbox, stream=stream, id="r", group="g", scored=scored)
 
 
 @settings(max_examples=100)
@@ -68,7 +66,7 @@ def test_what_piled_up_is_taken_in_pieces_and_none_is_lost():
     outbox = Outbox()
     live = a_live(1, outbox)
     for number in range(MAX_EVENTS + 3):
-        live.listener(token(number))
+        live(token(number))
     outbox.answer(Cancelled(1, 0))
     (first, answers), (second, none) = outbox.take(), outbox.take()
     assert [event.token for _, event in first + second] == list(range(MAX_EVENTS + 3))

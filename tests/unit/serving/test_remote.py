@@ -78,14 +78,14 @@ async def joined(link=None, ready=True):
 
 @pytest.fixture
 def run():
-    """Run a coroutine; afterwards as many descriptors are open as before."""
+    """Run a coroutine; afterwards no more descriptors are open than before."""
 
     def run(coroutine):
-        gc.collect()
         before = num_descriptors()
         result = asyncio.run(asyncio.wait_for(coroutine, 20))
-        gc.collect()  # an error that was caught holds frames
-        assert num_descriptors() == before
+        if num_descriptors() > before:
+            gc.collect()  # an error that was caught holds frames
+        assert num_descriptors() <= before
         return result
 
     return run
