@@ -30,8 +30,7 @@ from mstar_core.serving.readiness import Readiness
 from mstar_core.serving.remote import RemoteLink
 
 log = logging.getLogger(__name__)
-BEAT_S = 0.5
-FLUSH_S = 0.02
+BEAT_S, FLUSH_S = 0.5, 0.02
 
 
 def main() -> NoReturn:
