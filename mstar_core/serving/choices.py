@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 
 from mstar_core.model.answer import Answer, ToolCall
 from mstar_core.model.front import Request
+from mstar_core.serving.errors import ApiError
 from mstar_core.serving.failures import failure
 from mstar_core.serving.link import Arrived, Ended
 from mstar_core.text import TextStream
@@ -57,6 +58,8 @@ class Choice:
     kept: int = 0
     """Tokens up to its end."""
     ended: Ended | None = None
+    failed: ApiError | None = None
+    """Why it did not end by itself."""
     finish: str | None = None
     """The finish reason, once it is over."""
     stop: str | int | None = None
@@ -67,22 +70,21 @@ class Choice:
     """The text has just ended at a stop, and the engine goes on until it is told."""
 
     def take(self, arrived: Arrived) -> Piece:
-        """The piece that ``arrived`` makes. Raises ApiError where the generation failed."""
+        """The piece that ``arrived`` makes; where the generation failed, ``failed`` says why."""
         was_finished = self.text.is_finished
         delta = self.text.push(arrived.tokens)
         self.must_stop = self.text.is_finished and not was_finished and arrived.ended is None
         text, kept = delta.text, delta.num_tokens
         self.kept += kept
         scored = [*map(Scored, arrived.tokens[:kept], arrived.logprobs, arrived.tops)]
-        if arrived.ended is None:
+        if arrived.ended is not None and not self.text.is_finished:
+            self.failed = failure(arrived.ended)
+        if arrived.ended is None or self.failed is not None:
             part = self.answer.push(text)
             self.num_calls += len(part.calls)
             if part.reasoning:
                 self.reasoning.append(part.reasoning)
             return Piece(self._echoed(part.content), part.reasoning, part.calls, scored)
-        error = None if self.text.is_finished else failure(arrived.ended)
-        if error is not None:
-            raise error
         self.ended = arrived.ended
         return self._last(text, scored, arrived.ended)
 

@@ -79,6 +79,8 @@ class Run:
                     generation.stop(choice.kept)
                 if piece:
                     tell(choice, piece)
+                if choice.failed is not None:
+                    raise choice.failed
 
     def _first(self) -> None:
         if not self.first_s:

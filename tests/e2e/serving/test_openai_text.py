@@ -401,3 +401,37 @@ def test_the_shape_of_a_raw_event_is_one_line_of_json(server):
         assert all(json.loads(event.removeprefix("data: ")) for event in events[:-1])
     finally:
         connection.close()
+
+
+# A server whose requests may fail
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("order", "code", "said"),
+    [
+        ("!raise@3", "request_failed", "!ra"),
+        ("!nan@3", "request_failed", "!na"),
+        ("!decode", "internal_error", None),
+        ("!front", "internal_error", ""),
+    ],
+)
+def test_a_request_that_fails_is_an_error_to_the_client_and_to_nobody_else(
+    tough, is_async, order, code, said
+):
+    """API-08: in a body, and in a stream whose beginning was good."""
+    both = Both(tough, is_async)
+    both.model = "echo"
+    heard = []
+
+    def listen():
+        with both.sync.completions.create(model="echo", prompt=order, stream=True) as stream:
+            heard.extend(chunk.choices[0].text for chunk in stream)
+
+    with both.sync:
+        refused(lambda: both.text(prompt=order), openai.InternalServerError, code)
+        with pytest.raises(openai.APIError) as caught:
+            listen()
+        assert caught.value.code == code
+        assert "!decode".startswith("".join(heard)) if said is None else "".join(heard) == said
+        assert both.text().choices[0].text == SAID

@@ -1,6 +1,8 @@
 """Faults that users of such servers reported: each as a request, and what is right."""
 
+import asyncio
 import itertools
+import threading
 import time
 
 import pytest
@@ -14,6 +16,7 @@ from mstar_core.testing.scripted_link import PiecesFront, end, said
 from mstar_core.text import TextStream
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+TWO = [b"The qu", b"ick br"]
 USER = [{"role": "user", "content": "hi"}]
 FAILED = {"where": "a step", "got": "values that are not finite", "want": "", "fix": ""}
 
@@ -277,6 +280,13 @@ def test_an_engine_that_goes_away_is_an_error_of_the_servers(desk, code):
     assert (heard.error, heard.is_done, heard.texts) == (code, False, {0: "The qu"})
 
 
+def test_what_came_with_the_failure_is_given_in_front_of_it(desk):
+    """API-08"""
+    lost = Arrived(tokens=[0, 1], ended=end("error", 2, code="engine_restarted"))
+    heard = desk(lambda _: [lost]).heard(TEXT, prompt="a")
+    assert (heard.texts, heard.error) == ({0: "The quick br"}, "engine_restarted")
+
+
 def test_what_fails_before_the_first_token_has_its_own_status_in_a_stream_too(desk):
     """API-08"""
     refusal = evolve(end("error", 0, FAILED), prompt_items=0)
@@ -298,6 +308,28 @@ def test_one_choice_that_fails_ends_the_others(desk):
     made = desk(script)
     assert made.complete(n=3, seed=7).json()["error"]["code"] == "request_failed"
     assert [g.was_aborted for g in made.link.generations] == [True, False, True]
+
+
+def test_a_prompt_that_takes_long_to_encode_holds_up_nobody(desk):
+    """API-08: a long text is encoded in a thread of its own."""
+
+    class Slow(PiecesFront):
+        def text_request(self, prompt, **options):
+            if len(prompt) > 10_000:
+                assert go.wait(10)
+            return super().text_request(prompt, **options)
+
+    go = threading.Event()
+    made = desk(front=Slow(TWO), max_context=1 << 20)
+
+    async def run():
+        slow = asyncio.ensure_future(made.asked(TEXT, prompt="a" * 20_000))
+        quick = await made.asked(TEXT, prompt="a")
+        assert not slow.done()
+        go.set()
+        return quick.status, (await slow).status
+
+    assert asyncio.run(run()) == (200, 200)
 
 
 # API-10
