@@ -55,6 +55,7 @@ class EngineProcess:
     def run(self, child: Child) -> None:
         """Open the engine and serve, to the end. Raises what ``Engine.open`` raises."""
         _thread("beat", lambda: self._beat(child.control))
+        child.control.send(Phase("import"))
         from mstar_core.engine import Engine  # takes seconds: it brings torch
         from mstar_core.serving.engine_host import EngineHost
 
@@ -62,6 +63,7 @@ class EngineProcess:
         host = self._host = EngineHost()
         _thread("control", lambda: self._hear(child.control, host))
         start = child.start
+        child.control.send(Phase("wiring"))
         engine = Engine.open(
             start.config, start.sets, offline=start.offline, progress=_progress(child.control)
         )
