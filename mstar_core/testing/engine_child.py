@@ -24,11 +24,12 @@ M = TypeVar("M")
 class EngineChild:
     """One engine process; as a context manager it is gone at the end."""
 
-    def __init__(self, config: str = "echo", sets: Sequence[str] = ()) -> None:
-        """Starts it; :meth:`wait_ready` waits for it."""
+    def __init__(self, config: str = "echo", sets: Sequence[str] = (), before: str = "") -> None:
+        """Starts it, behind the Python ``before``; :meth:`wait_ready` waits for it."""
         self.control, theirs = Control.pair()
         fd = theirs.fileno()
-        command = [sys.executable, "-m", "mstar_core.serving.engine_process", str(fd)]
+        code = f"{before}\nfrom mstar_core.serving.engine_process import main\nmain()"
+        command = [sys.executable, "-c", code, str(fd)]
         with theirs:
             self.process = subprocess.Popen(
                 command, pass_fds=(fd,), stderr=subprocess.PIPE, text=True

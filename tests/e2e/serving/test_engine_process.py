@@ -13,7 +13,7 @@ import pytest
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.echo.front import EchoFront
 from mstar_core.serving.crossing import submit_of
-from mstar_core.serving.engine_process import CLOSE_S
+from mstar_core.serving.engine_process import CLOSE_S, FAULT
 from mstar_core.serving.framing import framed
 from mstar_core.serving.orders import Beat, Connect, Failed
 from mstar_core.serving.remote import RemoteLink
@@ -370,6 +370,26 @@ def test_a_supervisor_that_is_gone_ends_a_start_too():
     with EngineChild("echo", SETS) as child:
         child.control.close()
         assert child.process.wait(30) == 0
+
+
+def test_a_device_fault_ends_the_process_at_once_with_its_own_code():
+    broken = (
+        "from mstar_core.engine.core import EngineCore\n"
+        "from mstar_core.errors import DeviceFault\n"
+        "def turn(self): raise DeviceFault(where='step 1')\n"
+        "EngineCore.turn = turn"
+    )
+
+    async def body(child):
+        async with linked(child) as link:
+            _, ended = await whole(ask(link, "abc"))
+            assert (ended.code, ended.error) == ("engine_restarted", None)
+
+    with EngineChild("echo", SETS, before=broken) as child:
+        child.wait_ready()
+        run(body(child))
+        assert child.process.wait(CLOSE_S * 5) == FAULT
+        assert "device fault: the engine ends" in child.close()
 
 
 def test_a_request_before_the_engine_is_open_is_told_so():
