@@ -1,5 +1,6 @@
 """Bodies are counted while they come, and must have come in time."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from mstar_core.serving.depth import json_depth
 from mstar_core.serving.routes import Route
+from mstar_core.testing.asgi import scope_of
 
 LIMIT = 2048
 
@@ -66,9 +68,27 @@ def test_a_body_that_never_ends_is_a_408(rig):
     assert told.headers["connection"] == "close"
 
 
-def test_the_time_for_a_body_is_over_once_it_is_there(rig):
-    import asyncio
+def test_a_body_that_drips_is_a_408(rig):
+    """Each chunk comes in time, and the whole does not."""
+    server = rig_of(rig, body_timeout_s=0.2)
+    told = []
 
+    async def run():
+        async def receive():
+            await asyncio.sleep(0.05)
+            return {"type": "http.request", "body": b"x", "more_body": len(told) < 1}
+
+        async def send(message):
+            told.append(message)
+
+        async with asyncio.timeout(2):
+            await server.app(scope_of("/v1/do", "POST", [("host", "localhost")]), receive, send)
+
+    asyncio.run(run())
+    assert told[0]["status"] == 408
+
+
+def test_the_time_for_a_body_is_over_once_it_is_there(rig):
     async def slow(exchange):
         await exchange.http.body()
         await asyncio.sleep(0.2)
