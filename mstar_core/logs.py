@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from contextlib import suppress
 from typing import Literal
 
 
@@ -29,7 +30,14 @@ class ToStderr(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line per record, in one write."""
-        sys.stderr.write(self.format(record) + "\n")
+        say(self.format(record))
+
+
+def say(text: str) -> None:
+    """A line to stderr. Where nobody reads it any more, that stops nothing."""
+    with suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def start_logging(level: str, form: Literal["text", "json"]) -> None:

@@ -37,7 +37,7 @@ class HttpServer(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",
+                log_level="error",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -129,7 +129,7 @@ def _protocol() -> Any:
     if find_spec("httptools") is not None:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-        class FastHttp(HeadGuard, HttpToolsProtocol):  # type: ignore[misc]
+        class FastHttp(HeadGuard, HttpToolsProtocol):
             is_in_head = True
 
             def awaits_head(self) -> bool:
@@ -147,7 +147,7 @@ def _protocol() -> Any:
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    class PlainHttp(HeadGuard, H11Protocol):  # type: ignore[misc]
+    class PlainHttp(HeadGuard, H11Protocol):
         def awaits_head(self) -> bool:
             return self.conn.their_state is h11.IDLE
 

@@ -7,12 +7,12 @@ import os
 import selectors
 import signal
 import socket
-import sys
 import time
 from typing import Literal
 
 from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError, MstarError
+from mstar_core.logs import say
 from mstar_core.serving import orders
 from mstar_core.serving.child import OURS
 from mstar_core.serving.listening import Listening
@@ -43,8 +43,7 @@ class Supervisor:
         self._start = start
         self._listening = listening
         self._began = began
-        sys.stderr.write(f"listening on {listening.url}\n")
-        sys.stderr.flush()
+        say(f"listening on {listening.url}")
         self._engine = self._worker("engine", 0)
         self._apis = [self._worker("api", index) for index in range(config.processes)]
         self._workers = [self._engine, *self._apis]
@@ -243,8 +242,7 @@ class Supervisor:
             one.send(orders.StartedUp(self._start_up.as_dict()))
         url = self._listening.url
         lines = banner(url, self._config, engine.facts, api.facts, self._start_up)
-        sys.stderr.write("\n".join(lines) + "\n")
-        sys.stderr.flush()
+        say("\n".join(lines))
 
     # the end -------------------------------------------------------------------------------
 

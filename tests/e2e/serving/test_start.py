@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Server, shm
+
 
 def test_the_port_answers_while_the_engine_starts(serve):
     server = serve().bound()
@@ -186,3 +188,16 @@ def test_help_needs_no_torch():
 def test_the_supervisor_has_no_torch(server):
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "libtorch" not in maps
+
+
+def test_a_server_whose_log_nobody_reads_any_more_goes_on(tmp_path):
+    command = [sys.executable, "-m", "mstar_core", "serve", "echo", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    address = process.stderr.readline().rpartition(" ")[2].strip()
+    process.stderr.close()
+    server = Server(process, tmp_path / "log", shm(), address)
+    server.log_path.write_text(f"listening on {address}\n")
+    server.ready()
+    assert [server.complete("hello").status for _ in range(3)] == [200] * 3
+    server.signal(signal.SIGTERM)
+    assert server.ended() == 0
