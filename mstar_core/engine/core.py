@@ -24,6 +24,7 @@ from mstar_core.clock import Laps
 from mstar_core.engine.door import Limits, check_queue, check_request, check_settings
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.ends import late, stuck
+from mstar_core.engine.entrance import Entrance
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
 from mstar_core.engine.isolation import Isolation
 from mstar_core.engine.launching import Launcher
@@ -44,7 +45,7 @@ from mstar_core.resources.table import RequestTable
 from mstar_core.sched import Deadlines, Line, RequestState, Row, Scheduler
 from mstar_core.sched.admission import by_rank, rank_of
 from mstar_core.sched.request import tracks_of
-from mstar_core.step import Outcome, Shortage
+from mstar_core.step import Outcome
 from mstar_core.text.stream import FinishReason
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class EngineCore:
     _arrived: int = field(default=0, init=False)
     _launcher: Launcher = field(init=False)
     _isolation: Isolation = field(init=False)
+    _entrance: Entrance = field(init=False)
     _deadlines: Deadlines = field(factory=Deadlines, init=False)
     _turn: int = field(default=0, init=False)
     _laps: Laps | None = field(default=None, init=False)
@@ -85,6 +87,9 @@ class EngineCore:
     def __attrs_post_init__(self) -> None:
         rings = self.tenancy.rings
         self._reader = Reader(rings=rings, events=self.events, finish=self._finish, fail=self._fail)
+        self._entrance = Entrance(
+            line=self.line, tenancy=self.tenancy, reuse=self.reuse, running=self._running
+        )
         self._isolation = Isolation(
             device=self.lifecycle.device,
             pressure=self.pressure,
@@ -307,17 +312,12 @@ class EngineCore:
     def _admit(self) -> None:
         if not self._may_admit:
             return
+        admitted, broken = self._entrance.admit(self._offloads.called)
         self._may_admit = False
-        away = self._offloads.called
-        for state in self.line.admit(len(self._running), self._short_to_open, away):
-            state.handle = self.tenancy.open(state.openings)
-            if self.reuse is not None:
-                self.reuse.admit(state)
-            insort(self._running, state, key=by_rank)
+        if admitted:
             self._launcher.settle()
-
-    def _short_to_open(self, state: RequestState) -> Shortage | None:
-        return self.tenancy.short(state.openings)
+        for state, error in broken:
+            self._fail(state, error)
 
     def _retire(self) -> None:
         entry = self._flight.popleft()

@@ -53,11 +53,15 @@ class Tenancy:
     def open(self, openings: Openings) -> int:
         """At admission: take, and give the handle. ``short`` has found nothing missing."""
         handle = self.table.open()
-        for name, node in self.nodes.items():
-            for resource in node.resources.values():
-                resource.open(handle, openings[name])
-        for ring in self.rings.values():
-            ring.open(handle)
+        try:
+            for name, node in self.nodes.items():
+                for resource in node.resources.values():
+                    resource.open(handle, openings[name])
+            for ring in self.rings.values():
+                ring.open(handle)
+        except Exception:
+            self.close(handle, -1)
+            raise
         return handle
 
     def close(self, handle: int, fence: int) -> None:

@@ -153,6 +153,25 @@ def test_a_check_at_the_door_that_raises_lets_nothing_in(tmp_path, monkeypatch):
     }
 
 
+@EVERY_DEVICE
+@pytest.mark.parametrize("verb", ["can_open", "open"])
+def test_a_resource_that_cannot_let_one_in(tmp_path, monkeypatch, depth, lag, verb):
+    core, _ = open_ledger(tmp_path, (*SMALL, f"engine.in_flight={depth}"), lag)
+    state = type(core.nodes["ledger"].resources["state"])
+    original, given = getattr(state, verb), eight()
+    poisoned = given[POISONED - 1].arrays["ids"]
+
+    def raises(self, *arguments):
+        if arguments[-1].prompt_ids is poisoned:
+            raise ZeroDivisionError(verb)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(state, verb, raises)
+    found = run_all(core, given)
+    monkeypatch.undo()
+    assert_only_the_poisoned_fails(core, given, found, kept=0)
+
+
 # -- how it is found out -----------------------------------------------------------------------
 
 
