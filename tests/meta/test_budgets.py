@@ -30,6 +30,7 @@ LONG_MODULES = {
     "mstar_core/testing/world.py": "what a resource needs to run without an engine",
     "mstar_core/ops/gated_delta/cases.py": "the cases and their layouts in memory",
     "mstar_core/serving/supervisor/supervisor.py": "the life of a server in one loop",
+    "mstar_core/bench/op_subjects.py": "one subject per operation: inputs, bytes and products",
     "plugins/qwen35/mstar_qwen35/config.py": "every published size's fields with their checks",
     "plugins/whisper/mstar_whisper/config.py": "every published size's fields with their checks",
 }

@@ -1,0 +1,97 @@
+"""Operations beside their floors, on a CPU and at sizes that take no time."""
+
+import argparse
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+
+from mstar_core.bench import ops
+from mstar_core.bench.op_subjects import Sizes, subjects
+from mstar_core.cli import bench_ops
+from mstar_core.errors import Refusal
+from mstar_core.ops.backend import Backend
+from mstar_core.plugins.builtin import OPERATIONS, core_registries
+
+SMALL = Sizes(
+    heads=(4, 2, 16), encoder=(2, 2, 8), delta=(2, 4, 8), projections=((24, 16),),
+    outputs=((16, 24),), vocab=(64, 16), context=40, prompt=9, clip=7, page_tokens=8, prompts=(2,),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch):
+    monkeypatch.setattr(ops, "ROUND_S", 1e-6)
+    monkeypatch.setattr(ops, "MOST_COPIES", 2)
+
+
+def test_every_operation_is_timed_by_the_core_itself():
+    _, _, backends = core_registries()
+    found = list(ops.measure(backends, "cpu", torch.float32, [1, 3], sizes=SMALL))
+    assert {one.operation for one in found} == OPERATIONS
+    assert [one for one in found if one.refused] == []
+    assert all(one.us > 0 and one.ratio == one.us / one.floor_us for one in found)
+
+
+def test_only_some_operations_are_timed():
+    _, _, backends = core_registries()
+    found = list(ops.measure(backends, "cpu", torch.float32, [2], ("linear",), SMALL))
+    assert [one.shape for one in found] == [
+        "norm_linear 2 x 16 -> 24",
+        "norm_linear 2 x 16 -> 64",
+        "linear_residual 2 x 24 -> 16",
+    ]
+
+
+class Refuses(Backend):
+    operation, name = "linear", "never"
+
+    def available(self, device):
+        return Refusal(code="never", where="here", got="this", want="that", fix="nothing")
+
+    def bind(self, request):
+        raise NotImplementedError
+
+
+class Breaks(Backend):
+    operation, name = "linear", "broken"
+
+    def bind(self, request):
+        raise RuntimeError("no such kernel")
+
+
+def test_a_backend_that_refuses_or_breaks_is_a_line_without_a_time(monkeypatch):
+    _, _, backends = core_registries()
+    here = ModuleType("offered_here")
+    here.NEVER, here.BROKEN = Refuses(), Breaks()
+    monkeypatch.setitem(sys.modules, "offered_here", here)
+    for name in ("NEVER", "BROKEN"):
+        backends.add("linear", name.lower(), f"offered_here:{name}")
+    found = {
+        one.backend: one
+        for one in ops.measure(backends, "cpu", torch.float32, [2], ("linear",), SMALL)
+    }
+    assert "want that" in found["never"].refused
+    assert "no such kernel" in found["broken"].refused
+    assert found["torch"].us > 0
+
+
+def test_a_floor_is_what_bytes_or_products_take():
+    here = ops.Limits(bytes_per_us=100.0, flops_per_us=1000.0)
+    by_name = {(s.operation, s.shape): s for s in subjects(Sizes(), [16], 2)}
+    decode = by_name["gated_delta", "16 x 1"]
+    assert here.floor_us(decode) == decode.num_bytes / 100
+    assert decode.num_bytes > 2 * 16 * 16 * 128 * 128 * 4
+    prompt = by_name["paged_attention", "8 x 512"]
+    assert here.floor_us(prompt) == prompt.num_flops / 1000
+
+
+def test_the_verb_prints_a_line_for_each(capsys):
+    parser = argparse.ArgumentParser()
+    bench_ops.add(parser)
+    args = parser.parse_args(
+        ["--device", "cpu", "--rows", "1", "--only", "none", "--dtype", "fp32"]
+    )
+    assert bench_ops.run(args) == 0
+    assert "floor us" in capsys.readouterr().out.splitlines()[-1]
