@@ -47,7 +47,7 @@ WHEN = {
     "context_length_exceeded": "prompt and answer together do not fit the model's context",
     "empty_prompt": "there is nothing to answer",
     "invalid_audio": "the sound cannot be read",
-    "audio_too_long": "the sound is longer than the model hears, or than `limits.max_audio_seconds`",
+    "audio_too_long": "longer than the model hears, or than `limits.max_audio_seconds`",
     "media_not_allowed": "sound by URL, where that is off, or from a host that is not listed",
     "invalid_host": "without keys: `Host` is no name of this server",
     "origin_not_allowed": "without keys: a page of another origin, which is not listed",
