@@ -29,11 +29,13 @@ CLOSE_S = 2.0
 class HttpServer(uvicorn.Server):
     """One HTTP server on a socket that listens already. Signals are left to the supervisor."""
 
-    def __init__(self, app: ASGIApp, server: ServerConfig) -> None:
+    def __init__(self, app: ASGIApp, server: ServerConfig, protocol: Any = None) -> None:
+        """``protocol``: by default the fastest that is installed."""
+        protocol = protocol or (plain_http if find_spec("httptools") is None else fast_http)()
         super().__init__(
             uvicorn.Config(
                 app,
-                http=_protocol(),
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -124,26 +126,29 @@ class HeadGuard:
         self.transport.close()
 
 
-def _protocol() -> Any:
-    """The faster parser where it is installed, with the guard."""
-    if find_spec("httptools") is not None:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+def fast_http() -> Any:
+    """The protocol over httptools (extra ``serve-fast``), with the guard."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-        class FastHttp(HeadGuard, HttpToolsProtocol):
-            is_in_head = True
+    class FastHttp(HeadGuard, HttpToolsProtocol):
+        is_in_head = True
 
-            def awaits_head(self) -> bool:
-                return self.is_in_head
+        def awaits_head(self) -> bool:
+            return self.is_in_head
 
-            def on_message_begin(self) -> None:
-                self.is_in_head = True
-                super().on_message_begin()
+        def on_message_begin(self) -> None:
+            self.is_in_head = True
+            super().on_message_begin()
 
-            def on_headers_complete(self) -> None:
-                self.is_in_head = False
-                super().on_headers_complete()
+        def on_headers_complete(self) -> None:
+            self.is_in_head = False
+            super().on_headers_complete()
 
-        return FastHttp
+    return FastHttp
+
+
+def plain_http() -> Any:
+    """The protocol over h11, with the guard."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
