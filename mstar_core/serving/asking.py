@@ -55,10 +55,7 @@ def num_choices(exchange: Exchange, body: Sampled) -> int:
 
 
 def options_of(front: Front, body: Sampled, logprobs: int | None) -> dict[str, Any]:
-    """Options of a request of ``front``; its length comes later. ``logprobs``: how many likeliest.
-
-    The engine ends at the model's own end ids; at those that the client names ends the text, as
-    they may be a part of it.
+    """Options of a request of ``front``; its ends come later. ``logprobs``: how many likeliest.
 
     What the client leaves open is as the checkpoint says, and else as OpenAI says: temperature 1.
     """
@@ -69,24 +66,23 @@ def options_of(front: Front, body: Sampled, logprobs: int | None) -> dict[str, A
         **{name: value for name, value in given.items() if value is not None},
     }
     bias = {int(token): value for token, value in (body.logit_bias or {}).items()}
-    named = frozenset(body.stop_token_ids or ())  # found in the text's stream, which has them
-    stop_ids = frozenset() if body.ignore_eos else front.stop_ids - named
     stop = body.stop or []
     return {
         "sampling": SamplingSettings(**sampling, logit_bias=bias, logprobs=logprobs),
         "stop": (stop,) if isinstance(stop, str) else tuple(stop),
-        "stop_ids": stop_ids,
-        "ignore_stop_ids": not stop_ids,
         "priority": body.priority or 0,
     }
 
 
-def sized(exchange: Exchange, request: Request, asked: int | None) -> Request:
-    """``request`` with its most new tokens: ``asked``, or what there is room for.
+def bounded(exchange: Exchange, request: Request, body: Sampled, asked: int | None) -> Request:
+    """``request`` with its ends: end ids, and most new tokens: ``asked``, or what has room.
+
+    The engine ends at the model's own end ids. At those that the client names the text ends, as
+    they may be a part of it; so the engine does not know them.
 
     Raises ApiError with all three numbers where prompt and answer are beyond the context.
     """
-    _, card = exchange.service.loaded()
+    front, card = exchange.service.loaded()
     limits = exchange.service.limits
     prompt = num_prompt_tokens(request)
     for name, number, most in (
@@ -104,7 +100,9 @@ def sized(exchange: Exchange, request: Request, asked: int | None) -> Request:
         )
         raise ApiError("context_length_exceeded", message, param="max_tokens")
     new = asked or min(room, limits.max_new_tokens or room)
-    return attrs.evolve(request, max_new_tokens=new)
+    named = frozenset(body.stop_token_ids or ())
+    ends = frozenset() if body.ignore_eos else front.stop_ids - named
+    return attrs.evolve(request, max_new_tokens=new, stop_ids=ends, ignore_stop_ids=not ends)
 
 
 def num_prompt_tokens(request: Request) -> int:

@@ -37,7 +37,7 @@ async def chat(exchange: Exchange) -> Response:
     think = think_of(body.chat_template_kwargs or {}, body.reasoning_effort)
     options = asking.options_of(front, body, (body.top_logprobs or 0) if body.logprobs else None)
     request = await chat_request(exchange, body.messages, tools, think, options)
-    request = asking.sized(exchange, request, _asked(body))
+    request = asking.bounded(exchange, request, body, _asked(body))
 
     def write(wholes: Sequence[Whole], made: Mapping[str, Any]) -> ChatCompletion:
         return ChatCompletion(choices=[_choice(exchange, body, whole) for whole in wholes], **made)

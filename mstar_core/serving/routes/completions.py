@@ -43,7 +43,7 @@ async def completions(exchange: Exchange) -> Response:
     asking.check_size(exchange, sum(len(p) for p in prompts if isinstance(p, str)))
     options = asking.options_of(front, body, body.logprobs)
     requests = [await _request(exchange, prompt, options) for prompt in prompts]
-    requests = [asking.sized(exchange, request, body.max_tokens) for request in requests]
+    requests = [asking.bounded(exchange, request, body, body.max_tokens) for request in requests]
     said = [_said(exchange, prompt) if body.echo else "" for prompt in prompts]
 
     def write(wholes: Sequence[Whole], made: Mapping[str, Any]) -> Completion:
