@@ -4,6 +4,7 @@ from mstar_core import hookimpl
 
 MODULES = {
     "gated_delta": "gated_delta.backend",
+    "linear": "linear.backend",
     "paged_attention": "attention.paged",
     "ragged_attention": "attention.ragged",
 }

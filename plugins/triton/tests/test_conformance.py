@@ -5,12 +5,14 @@ import pytest
 from mstar_core.engine.device import open_device
 from mstar_core.testing.ops import (
     GatedDeltaConformance,
+    LinearConformance,
     PagedAttentionConformance,
     RaggedAttentionConformance,
 )
 from mstar_triton.attention.paged import TritonPagedAttention
 from mstar_triton.attention.ragged import TritonRaggedAttention
 from mstar_triton.gated_delta.backend import TritonGatedDelta
+from mstar_triton.linear.backend import TritonLinear
 
 # Rows of NaN stay NaN, on a GPU without a word.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
@@ -69,3 +71,16 @@ class TestRaggedAttention(RaggedAttentionConformance):
 @pytest.mark.gpu
 class TestRaggedAttentionOnGpu(OnGpu, RaggedAttentionConformance):
     backend = TritonRaggedAttention()
+
+
+class InterpretedLinear(Interpreted, TritonLinear):
+    pass
+
+
+class TestLinear(LinearConformance):
+    backend = InterpretedLinear()
+
+
+@pytest.mark.gpu
+class TestLinearOnGpu(OnGpu, LinearConformance):
+    backend = TritonLinear()
