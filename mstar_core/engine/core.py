@@ -377,6 +377,7 @@ class EngineCore:
                 generated=len(state.tokens),
                 preemptions=state.preemptions,
                 cached_tokens=state.cached,
+                queued_s=state.queued_s,
                 error=error,
             )
         )

@@ -6,6 +6,7 @@ What one request's opening raises is that request's end, and leaves nothing take
 from __future__ import annotations
 
 import logging
+import time
 from bisect import insort
 from collections.abc import Sequence
 
@@ -75,4 +76,6 @@ class Entrance:
             state.handle = -1
             self.tenancy.close(handle, -1)
             raise
+        if state.queued_s is None:
+            state.queued_s = time.monotonic() - state.arrived_s
         insort(self.running, state, key=by_rank)

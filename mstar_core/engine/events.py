@@ -38,6 +38,8 @@ class FinishEvent:
     """How often the request yielded its memory to others."""
     error: Mapping[str, str] | None = None
     """Where / got / want / fix, for ``error``."""
+    queued_s: float | None = None
+    """Seconds that it waited until it was let in; None for one that never was."""
     refused: bool = False
     """It was never let in: ``error`` is about the request itself."""
 

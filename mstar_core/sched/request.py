@@ -14,6 +14,7 @@ never waits for a value.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,6 +105,9 @@ class RequestState:
     """How often it yielded its memory."""
     handle: int = -1
     """Row of the request table while admitted."""
+    arrived_s: float = field(factory=time.monotonic)
+    queued_s: float | None = None
+    """Seconds that it waited until it was admitted for the first time."""
     last_entry: int = -1
     """The last entry that names the request: its fence."""
     tokens: list[int] = field(factory=list)

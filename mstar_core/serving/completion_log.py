@@ -37,9 +37,9 @@ FIELDS = (
     "ttft_ms",
     "ttfa_ms",
 )
-"""``audio_s``: seconds of sound that came in; ``audio_out_s``: that went out. ``queue_ms``: until
-the engine began it; ``ttft_ms``, ``ttfa_ms``: until the first token or the first sound was there.
-All times count from the arrival of the request."""
+"""``audio_s``: seconds of sound that came in; ``audio_out_s``: that went out. ``ttft_ms``,
+``ttfa_ms``: from the request's arrival until the first token or the first sound was there.
+``queue_ms``: at the engine's door, until it was let in (of several choices, the first)."""
 CLIENT_GONE = 499
 """The status in the line of a request whose client left before the answer began."""
 

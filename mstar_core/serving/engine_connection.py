@@ -179,6 +179,7 @@ class EngineConnection:
             finish.preemptions,
             None if error is None else {name: text[:MAX_FACT] for name, text in error.items()},
             code,
+            finish.queued_s,
         )
 
 

@@ -30,6 +30,8 @@ async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:
                 raise error
             await take(arrived)
             if ended is not None:
+                if ended.queued_s is not None:
+                    line["queue_ms"] = ended.queued_s * 1000
                 line.update(
                     outcome=ended.reason,
                     prompt_tokens=ended.prompt_items,

@@ -41,6 +41,8 @@ class Ended:
     """Tokens that were kept."""
     cached_tokens: int = 0
     preemptions: int = 0
+    queued_s: float | None = None
+    """Seconds at the engine's door until it was let in; None for one that never was."""
     error: Mapping[str, str] | None = None
     """Where / got / want / fix, for ``error``: the request was refused at the door, or failed."""
     code: str | None = None

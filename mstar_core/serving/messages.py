@@ -149,8 +149,8 @@ class End(Struct, array_like=True):
     cached_tokens: Count = 0
     preemptions: Count = 0
     error: Facts | None = None
-    code: Name | None = None
-    """A code of ``serving.errors``, where it was not the request's own fault."""
+    code: Name | None = None  # of serving.errors, where it was not the request's own fault
+    queued_s: Annotated[float, Meta(ge=0)] | None = None
 
 
 class Tokens(Message):

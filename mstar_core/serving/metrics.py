@@ -65,7 +65,7 @@ class Metrics:
             SHORT,
         )
         self.queue = times(
-            "request_queue_time_seconds", "From arrival until the engine began the request"
+            "request_queue_time_seconds", "At the engine's door, until the request was let in"
         )
         self.ttfa = times("time_to_first_audio_seconds", "From arrival to the first sound made")
         self.rtf = times("rtf", "Time of a request over the seconds of sound in or out", RTF)

@@ -132,5 +132,6 @@ class Peer(asyncio.Protocol):
                 preemptions=end.preemptions,
                 error=end.error,
                 code=end.code,
+                queued_s=end.queued_s,
             )
         )

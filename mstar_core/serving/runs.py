@@ -56,6 +56,9 @@ class Run:
             finally:
                 await over(*tasks)
         self.ended_s = self._now_s()
+        first = self.choices[0].ended
+        if first is not None and first.queued_s is not None:
+            self.exchange.line["queue_ms"] = first.queued_s * 1000
         self.used = usage = self._usage()
         self.exchange.line.update(
             outcome=self.choices[0].finish,

@@ -43,6 +43,7 @@ class LocalGeneration:
                 cached_tokens=last.cached_tokens,
                 preemptions=last.preemptions,
                 error=last.error,
+                queued_s=last.queued_s,
                 code="request_failed" if last.reason == "error" and not last.refused else None,
             )
             for group in self._link.groups.values():

@@ -119,3 +119,17 @@ def test_work_that_cannot_be_launched_is_reported_and_ended(tmp_path, monkeypatc
         pass
     assert results(core)["a"].finish_reason == "error"
     core.check_conserved()
+
+
+def test_an_end_says_how_long_the_request_waited_to_be_let_in(tmp_path):
+    core = open_ledger(tmp_path, ("engine.max_rows=1", *SETS[1:]), None)[0]
+    first, second, third = (ledger_request([1, 2], 1, 3) for _ in range(3))
+    for request in (first, second, third):
+        core.submit(request)
+    core.turn()
+    core.abort(third.id)
+    while core.turn():
+        pass
+    waited = {e.request: e.queued_s for e in core.drain() if isinstance(e, FinishEvent)}
+    assert 0 <= waited[first.id] < waited[second.id]
+    assert waited[third.id] is None
