@@ -293,7 +293,8 @@ class Supervisor:
         """Kill and collect whoever is left. Nothing of the server remains."""
         for worker in self._workers:
             worker.kill()
-        while any(worker.alive for worker in self._workers):
+        end = time.monotonic() + STOP_GRACE_S
+        while any(worker.alive for worker in self._workers) and time.monotonic() < end:
             if not any(worker.reap() is not None for worker in self._workers):
                 time.sleep(0.005)
         for worker in self._workers:
