@@ -6,7 +6,7 @@ from mstar_core.config.resolve import resolve
 from mstar_core.engine.context import fit_context
 from mstar_core.engine.dry_run import dry_run
 from mstar_core.engine.engine import Engine
-from mstar_core.engine.opening import open_core, resolve_config
+from mstar_core.engine.opening import open_core, open_front, resolve_config
 from mstar_core.errors import ConfigError, UsageError
 from mstar_core.testing.cores import open_ledger
 
@@ -87,3 +87,9 @@ def test_a_configuration_without_a_name_is_refused(name):
     with pytest.raises(ConfigError) as caught:
         Engine.open(name)
     told(caught.value, "config", repr(name), "a YAML file", "name one")
+
+
+def test_a_front_opens_without_weights_or_an_engine():
+    front = open_front(resolve_config("echo"))
+    request = front.text_request("hello")
+    assert front.decode(request.arrays["ids"].tolist()) == "hello"
