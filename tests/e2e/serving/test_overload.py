@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import statistics
 import time
 from pathlib import Path
@@ -97,14 +98,17 @@ def test_a_minute_of_eight_times_the_load_leaves_those_served_as_they_were(tight
     before = memory_of(tight.api())
     full = asyncio.run(press(tight.port, MOST * TIMES, 60))
     grown = memory_of(tight.api()) - before
+    inside = [float(ms) for ms in re.findall(r"outcome=rejected .*total_ms=([\d.]+)", tight.log)]
     print(
         f"\nalone {len(alone.served)} served, p99 {p99(alone.served) * 1e3:.0f} ms; full "
         f"{len(full.served)} served, p99 {p99(full.served) * 1e3:.0f} ms, {len(full.refused)} "
         f"refused, p50 {statistics.median(full.refused) * 1e3:.1f} ms, p99 "
-        f"{p99(full.refused) * 1e3:.1f} ms; {grown} bytes grown"
+        f"{p99(full.refused) * 1e3:.1f} ms, in the server p50 "
+        f"{statistics.median(inside):.2f} ms, p99 {p99(inside):.2f} ms; {grown} bytes grown"
     )
+    assert p99(inside) < REFUSED_S * 1e3
     assert full.others == []
     assert len(full.served) + len(full.refused) > 1000
-    assert p99(full.refused) < REFUSED_S * MARGIN
+    assert statistics.median(full.refused) < REFUSED_S * MARGIN
     assert p99(full.served) < p99(alone.served) * 1.3 * MARGIN
     assert grown < 16 << 20
