@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -18,7 +19,12 @@ KAISER_BETA = 10.0
 """Shape of the sinc's window: what lies beyond the lower Nyquist frequency is 100 dB down."""
 MIN_RATE, MAX_RATE = 1_000, 768_000
 """The sample rates that are taken for one, in Hz."""
-_BLOCK = 4096
+_COLUMNS = 128
+"""Outputs that are computed from one window, by one product of matrices."""
+_FILTERS = 640
+"""Filters that are kept: all that the usual pairs of rates need."""
+_BLOCK = 256
+"""Windows that are copied at once."""
 
 
 def resample(samples_T: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
@@ -31,16 +37,20 @@ def resample(samples_T: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
     up, down = _ratio(rate, new_rate)
     if rate == new_rate or len(samples_T) == 0:
         return samples_T.astype(np.float32, copy=False)
-    cutoff, half = _reach(up, down)
-    padded_T = np.pad(samples_T.astype(np.float64), (half, half + down + 1))
-    out_T = np.empty(-(-len(samples_T) * up // down), dtype=np.float32)
-    for phase in range(min(up, len(out_T))):
-        start, fraction = divmod(phase * down, up)
-        taps_K = _taps(half, cutoff, fraction / up)
-        target = out_T[phase::up]
-        for block, windows in _windows(padded_T[start:], len(target), down, len(taps_K)):
-            target[block] = windows @ taps_K
-    return out_T
+    reach = _reach(up, down)
+    half = reach[1]
+    count = -(-len(samples_T) * up // down)
+    times = -(-_COLUMNS // up)
+    up, down = up * times, down * times
+    out = np.empty((-(-count // up), up), dtype=np.float32)
+    behind = len(out) * down + half + 1 - len(samples_T)
+    padded_T = np.pad(samples_T.astype(np.float64), (half, behind))
+    for first in range(0, up, _COLUMNS):
+        start, taps = _columns(range(first, min(up, first + _COLUMNS)), up, down, reach)
+        target = out[:, first : first + _COLUMNS]
+        for rows, windows in _windows(padded_T[start:], len(out), down, len(taps)):
+            target[rows] = windows @ taps
+    return out.reshape(-1)[:count]
 
 
 def resample_blocks(blocks: Iterable[np.ndarray], rate: int, new_rate: int) -> Iterator[np.ndarray]:
@@ -94,6 +104,23 @@ def check_rate(rate: int) -> None:
         )
 
 
+def _columns(
+    numbers: range, up: int, down: int, reach: tuple[float, int]
+) -> tuple[int, np.ndarray]:
+    """Where the outputs ``numbers`` begin to look, and what they make of a window from there.
+
+    float64 ``[window, outputs]``: in each column the filter, where its output is.
+    """
+    cutoff, half = reach
+    places = [divmod(number * down, up) for number in numbers]
+    start, width = places[0][0], 2 * half + 1
+    taps = np.zeros((places[-1][0] - start + width, len(places)))
+    for column, (place, rest) in enumerate(places):
+        taps[place - start : place - start + width, column] = _taps(half, cutoff, rest / up)
+    return start, taps
+
+
+@lru_cache(maxsize=_FILTERS)
 def _taps(half: int, cutoff: float, fraction: float) -> np.ndarray:
     """The filter ``[2 * half + 1]`` for an output ``fraction`` of a sample after its middle tap."""
     at_K = np.arange(-half, half + 1) - fraction

@@ -9,6 +9,7 @@ waits for its answer any longer. The parent ends when ``FD`` does.
 from __future__ import annotations
 
 import fcntl
+import gc
 import math
 import os
 import resource
@@ -30,6 +31,7 @@ def main(control: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _load()
+    gc.freeze()
     start = _address_space()
     while True:
         data, files, _, _ = socket.recv_fds(control, 4096, 2)
