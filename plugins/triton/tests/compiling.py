@@ -1,0 +1,91 @@
+"""Compiles every kernel that an operation launches at published sizes, for a GPU not present.
+
+Run as ``python compiling.py sm_90 gated_delta``; it prints a line for each. Inputs are on torch's
+``meta`` device: grids, tiles and strides follow from shapes alone.
+"""
+
+import sys
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from mstar_core.bench.op_subjects import Sizes, subjects
+from mstar_core.launch import door
+from mstar_core.ops.backend import BindRequest
+from mstar_core.plugins import Wiring, discover
+from mstar_core.plugins.load import load_one
+from mstar_triton import backend
+
+TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.bool: "*i1",
+}
+OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "maxnreg"}
+
+
+class Launch:
+    """A kernel with its grid."""
+
+    def __init__(self, kernel, grid):
+        self.kernel, self.grid = kernel, grid
+
+
+def source_of(kernel, values):
+    """As the runtime specialises it: constants, and pointers and strides divisible by 16."""
+    constant = {p.name for p in kernel.params if p.is_constexpr}
+    signature, constexprs, attributes = {}, {}, {}
+    for i, name in enumerate(kernel.arg_names):
+        value = values[name]
+        divisible = isinstance(value, torch.Tensor)
+        if name in constant or value is None or (type(value) is int and value == 1):
+            signature[name], constexprs[name] = "constexpr", value
+            continue
+        if isinstance(value, torch.Tensor):
+            signature[name] = POINTERS[value.dtype]
+        elif type(value) is int:
+            signature[name] = "i32" if abs(value) < 1 << 31 else "i64"
+            divisible = value % 16 == 0
+        else:
+            signature[name] = "fp32"
+        if divisible:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    return ASTSource(kernel, signature, constexprs=constexprs, attrs=attributes)
+
+
+def compile_for(target, launched, args, kwargs):
+    values = dict(zip(launched.kernel.arg_names, args, strict=False))
+    options = {n: v for n, v in kwargs.items() if n in OPTIONS}
+    values |= {n: v for n, v in kwargs.items() if n not in OPTIONS}
+    made = triton.compile(source_of(launched.kernel, values), target=target, options=options)
+    print(launched.kernel.__name__, launched.grid, options, f"{made.metadata.shared} B shared")
+    assert made.metadata.shared <= (65536 if target.backend == "hip" else 232448)
+
+
+def main(target, operation):
+    JITFunction.__getitem__ = lambda kernel, grid: Launch(kernel, grid)
+    backend.AMD = TARGETS[target].backend == "hip"  # before the launches read it
+    wiring = Wiring.of_core()
+    (record,) = [record for record in discover() if record.name == "triton"]
+    load_one(record, wiring, None)
+    meta, dtype = torch.device("meta"), torch.bfloat16
+    with door(lambda launched, args, kwargs: compile_for(TARGETS[target], launched, args, kwargs)):
+        for subject in subjects(Sizes(prompts=(8,)), [1, 64], 2):
+            if subject.operation == operation:
+                request = BindRequest(
+                    operation=operation, device="cuda", dtype=dtype, geometry=subject.geometry
+                )
+                ops = wiring.backends.resolve(operation, "triton").bind(request)
+                print(subject.shape)
+                subject.make(meta, dtype)(ops)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
