@@ -61,7 +61,7 @@ class Metrics:
         self.ttft = times("time_to_first_token_seconds", "From arrival to the first token")
         self.itl = times(
             "inter_token_latency_seconds",
-            "Time between tokens: one value per request, its mean behind the first token",
+            "Time between tokens of all choices: one value per request, its mean behind the first",
             SHORT,
         )
         self.queue = times(
