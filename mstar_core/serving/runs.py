@@ -32,8 +32,10 @@ class Run:
     choices: Sequence[Choice]
     submitted_s: float = 0.0
     """Seconds from the request's start until the engine had its first choice."""
+    queued_s: float = 0.0
+    """Seconds at the engine's door, of the first choice."""
     first_s: float = 0.0
-    """Until its first tokens."""
+    """Seconds from the request's start until its first tokens."""
     ended_s: float = 0.0
     """Until its last choice was over."""
     used: Usage | None = None
@@ -58,6 +60,7 @@ class Run:
         self.ended_s = self._now_s()
         first = self.choices[0].ended
         if first is not None and first.queued_s is not None:
+            self.queued_s = first.queued_s
             self.exchange.line["queue_ms"] = first.queued_s * 1000
         self.used = usage = self._usage()
         self.exchange.line.update(
@@ -113,9 +116,12 @@ class Run:
 
     def timings(self) -> Timings:
         """Where the time went, in parts that add up."""
+        until_first_s = self.first_s - self.submitted_s
+        queued_s = min(self.queued_s, until_first_s)
         return Timings(
             prepare_ms=self.submitted_s * 1000,
-            first_token_ms=(self.first_s - self.submitted_s) * 1000,
+            queue_ms=queued_s * 1000,
+            prefill_ms=(until_first_s - queued_s) * 1000,
             decode_ms=(self.ended_s - self.first_s) * 1000,
             total_ms=self.ended_s * 1000,
         )

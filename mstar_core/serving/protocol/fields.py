@@ -113,12 +113,14 @@ class Usage:
 
 @frozen(kw_only=True)
 class Timings:
-    """Where the time of a request went; the first three add up to the last."""
+    """Where the time of a request went; the first four add up to the last."""
 
     prepare_ms: Ms
     """From the request's head until the engine had it."""
-    first_token_ms: Ms
-    """From then to the first token: its turn, and its prompt."""
+    queue_ms: Ms
+    """From then until its first choice was let in."""
+    prefill_ms: Ms
+    """From then to the first token."""
     decode_ms: Ms
     """From then to its last token."""
     total_ms: Ms

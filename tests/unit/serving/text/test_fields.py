@@ -7,6 +7,7 @@ import pytest
 from mstar_core.serving.link import Arrived
 from mstar_core.testing.scripted_link import PiecesFront, end, said
 
+PARTS = ("prepare_ms", "queue_ms", "prefill_ms", "decode_ms")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "hi"}]
 
@@ -170,14 +171,16 @@ def test_usage_is_the_last_event_where_it_is_asked_for(desk):
 
 
 def test_timings_add_up(desk):
-    made = desk(lambda _: [0.02, Arrived(tokens=[0]), 0.03, *said([1])])
+    ended = Arrived(ended=end("length", 2, queued_s=0.005))
+    made = desk(lambda _: [0.02, Arrived(tokens=[0]), 0.03, Arrived(tokens=[1]), ended])
     told = made.chat(timings=True).json()
     streamed = made.heard(CHAT, messages=USER, timings=True).last
     for timings in (told["timings"], streamed["timings"]):
-        parts = [timings[name] for name in ("prepare_ms", "first_token_ms", "decode_ms")]
+        parts = [timings[name] for name in PARTS]
         assert math.isclose(sum(parts), timings["total_ms"], rel_tol=1e-9)
-        assert parts[1] >= 19
-        assert parts[2] >= 29
+        assert parts[1] == 5
+        assert parts[2] >= 14
+        assert parts[3] >= 29
     assert "timings" not in made.chat().json()
 
 
