@@ -7,6 +7,7 @@ MODULES = {
     "linear": "linear.backend",
     "paged_attention": "attention.paged",
     "ragged_attention": "attention.ragged",
+    "sampling": "sampling.backend",
 }
 """Operation → module of its backend."""
 

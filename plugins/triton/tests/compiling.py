@@ -38,6 +38,11 @@ class Launch:
         self.kernel, self.grid = kernel, grid
 
 
+def launch_of(kernel, grid):
+    """What ``kernel[grid]`` gives."""
+    return Launch(kernel, grid)
+
+
 def source_of(kernel, values):
     """As the runtime specialises it: constants, and pointers and strides divisible by 16."""
     constant = {p.name for p in kernel.params if p.is_constexpr}
@@ -70,7 +75,7 @@ def compile_for(target, launched, args, kwargs):
 
 
 def main(target, operation):
-    JITFunction.__getitem__ = lambda kernel, grid: Launch(kernel, grid)
+    JITFunction.__getitem__ = launch_of
     backend.AMD = TARGETS[target].backend == "hip"  # before the launches read it
     wiring = Wiring.of_core()
     (record,) = [record for record in discover() if record.name == "triton"]

@@ -65,6 +65,7 @@ def _where(request):
 
 QUICK = {
     "zero-length-row", "decode-padded", "decode-first", "one-kv-head", "zero-length-rows",
+    "greedy", "mixed", "ties", "top-k", "top-p", "cold",
 }  # fmt: skip
 """Cases of the conformance suites that are interpreted at every run; the others under ``long``."""
 QUICK_DTYPES = (torch.float32, torch.bfloat16)

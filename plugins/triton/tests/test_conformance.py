@@ -8,11 +8,13 @@ from mstar_core.testing.ops import (
     LinearConformance,
     PagedAttentionConformance,
     RaggedAttentionConformance,
+    SamplingConformance,
 )
 from mstar_triton.attention.paged import TritonPagedAttention
 from mstar_triton.attention.ragged import TritonRaggedAttention
 from mstar_triton.gated_delta.backend import TritonGatedDelta
 from mstar_triton.linear.backend import TritonLinear
+from mstar_triton.sampling.backend import TritonSampling
 
 # Rows of NaN stay NaN, on a GPU without a word.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
@@ -84,3 +86,16 @@ class TestLinear(LinearConformance):
 @pytest.mark.gpu
 class TestLinearOnGpu(OnGpu, LinearConformance):
     backend = TritonLinear()
+
+
+class InterpretedSampling(Interpreted, TritonSampling):
+    pass
+
+
+class TestSampling(SamplingConformance):
+    backend = InterpretedSampling()
+
+
+@pytest.mark.gpu
+class TestSamplingOnGpu(OnGpu, SamplingConformance):
+    backend = TritonSampling()

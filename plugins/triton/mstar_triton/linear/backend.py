@@ -21,6 +21,7 @@ from mstar_triton.backend import AMD, FUSED, TritonBackend
 from mstar_triton.linear.kernels import few_rows_kernel, one_row_kernel
 
 MOST_ROWS = 64
+DTYPES = (torch.bfloat16, torch.float16)
 WIDE, HEAD = 4096, 65536
 """Outputs from which there are enough blocks of 32, and of 128, columns to fill a device."""
 
@@ -71,6 +72,7 @@ def taken(x_TH: Tensor, weight_FH: Tensor) -> bool:
         and x_TH.stride(-1) == 1
         and weight_FH.is_contiguous()
         and x_TH.dtype == weight_FH.dtype
+        and x_TH.dtype in DTYPES
     )
 
 
@@ -125,7 +127,7 @@ class TritonLinear(TritonBackend):
 
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses dtypes without tensor cores."""
-        if request.dtype in (torch.bfloat16, torch.float16):
+        if request.dtype in DTYPES:
             return None
         fix = "nothing to do: another backend computes it in this dtype"
         return self.refusal("dtype", str(request.dtype), "bf16 or fp16", fix)

@@ -1,0 +1,1 @@
+"""Choosing a token: what is likeliest in one pass, what is drawn without a sort."""
