@@ -178,13 +178,6 @@ def _checked(ids: object) -> np.ndarray:
             want="at least one byte of text, or one token id",
             fix="write a prompt",
         )
-    if len(listed) > CONTEXT:
-        raise RequestError(
-            where="prompt",
-            got=Words(f"{len(listed)} tokens"),
-            want=f"at most {CONTEXT} tokens, the model's context",
-            fix="shorten the prompt",
-        )
     numbers = [plain(one) for one in listed]
     for index, one in enumerate(numbers):
         if type(one) is not int or not 0 <= one < VOCAB:

@@ -95,7 +95,7 @@ def test_a_chat_is_answered_with_its_last_user_turn():
     assert front.capabilities() == {"text", "chat", "audio", "speech"}
 
 
-@pytest.mark.parametrize("ids", [[], "ab", [257], [-1], [1.5], [True], range(CONTEXT + 1), None])
+@pytest.mark.parametrize("ids", [[], "ab", [257], [-1], [1.5], [True], None])
 def test_ids_that_are_no_prompt_are_refused(ids):
     with pytest.raises(RequestError):
         front.ids_request(ids)

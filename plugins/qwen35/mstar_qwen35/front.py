@@ -78,10 +78,9 @@ class Qwen35Front(Front):
     def ids_request(self, ids: Sequence[int] | np.ndarray, **options: Any) -> Request:
         """A request that continues ``ids``.
 
-        Raises RequestError for no ids, one that is no integer of the vocabulary, or more of them
-        than the context.
+        Raises RequestError for no ids, or one that is no integer of the vocabulary.
         """
-        ids = listed_ids(ids, self.config.vocab_size, self.config.max_context)
+        ids = listed_ids(ids, self.config.vocab_size)
         options.setdefault("stop_ids", self.stop_ids)
         if options.get("sampling") is None:
             options["sampling"] = self._own_sampling()

@@ -28,11 +28,11 @@ def check_text(text: object) -> None:
         ) from error
 
 
-def listed_ids(ids: object, vocab: int, context: int) -> list[int]:
+def listed_ids(ids: object, vocab: int) -> list[int]:
     """``ids`` as a list, numbers of numpy as Python's own.
 
-    Raises RequestError for what is no list, for no ids, one that is no integer of the vocabulary,
-    or more of them than the context.
+    Raises RequestError for what is no list, for no ids, or one that is no integer of the
+    vocabulary. How many there may be is for the engine's door to say.
     """
     if isinstance(ids, np.ndarray):
         ids = ids.tolist() if ids.ndim == 1 else ids
@@ -47,13 +47,6 @@ def listed_ids(ids: object, vocab: int, context: int) -> list[int]:
     if not len(ids):
         raise RequestError(
             where="prompt", got=Words("no tokens"), want="at least one token", fix="write a prompt"
-        )
-    if len(ids) > context:
-        raise RequestError(
-            where="prompt",
-            got=Words(f"{len(ids)} tokens"),
-            want=f"at most {context} tokens, the model's context",
-            fix="shorten the prompt",
         )
     listed = [plain(one) for one in ids]
     for index, one in enumerate(listed):

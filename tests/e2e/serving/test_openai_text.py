@@ -155,6 +155,18 @@ def test_lengths_end_an_answer_and_never_inside_a_character(both):
     assert all(str(n) in error.message for n in (SIZE, 70_000, 65_536))
 
 
+def test_a_prompt_beyond_the_models_own_context_is_told_the_three_numbers(both):
+    """API-01"""
+    long = "x" * 70_000
+    for call in (
+        both.text,
+        lambda prompt, **b: both.chat(messages=[{**USER[0], "content": prompt}]),
+    ):
+        bad = openai.BadRequestError
+        error = refused(lambda call=call: call(prompt=long), bad, "context_length_exceeded")
+        assert all(number in error.message for number in ("70000", "1 new", "65536"))
+
+
 def test_stop_ids_and_end_ids(both):
     """DT-03"""
     at = {"stop_token_ids": [ord("t")]}
