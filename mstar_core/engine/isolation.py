@@ -17,7 +17,7 @@ that was caught three times stays alone to its end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from attrs import define, field
@@ -70,14 +70,14 @@ class Isolation:
             row.track.unread -= launched
 
     def turns(self) -> Iterable[Sequence[RequestState]]:
-        """Of whom the next step is chosen: of the first group that has any."""
+        """Of whom the next step is chosen: of the first group for which one can be launched."""
         if not self.suspects:
             return (self.running,)
         apart = [state for state in self.running if state.apart]
         others = [state for state in self.running if not state.apart]
         self._others_first = not self._others_first
-        group = _together([state for state in apart if not state.unread])
-        return (others, group) if self._others_first else (group, others)
+        groups = _groups([state for state in apart if not state.unread])
+        return (others, *groups) if self._others_first else (*groups, others)
 
     def read(self, rows: Sequence[Row]) -> None:
         """These rows' step was read: who is past where it was caught is no suspect any more."""
@@ -123,14 +123,14 @@ class Isolation:
         return sum(r.span for entry in self.flight for r in entry.rows if r.track is track)
 
 
-def _together(ready: Sequence[RequestState]) -> Sequence[RequestState]:
-    """Who has waited longest, and as many as may go with it, by rank."""
-    if not ready:
-        return ()
-    by_turn = sorted(ready, key=lambda state: state.last_entry)
-    company = _company(by_turn[0])
-    group = [state for state in by_turn if _company(state) >= company][:company]
-    return sorted(group, key=by_rank)
+def _groups(ready: Sequence[RequestState]) -> Iterator[Sequence[RequestState]]:
+    """Who may go together, each by rank: first who has waited longest, and who may go with it."""
+    left = sorted(ready, key=lambda state: state.last_entry)
+    while left:
+        company = _company(left[0])
+        group = [state for state in left if _company(state) >= company][:company]
+        yield sorted(group, key=by_rank)
+        left = [state for state in left if state not in group]
 
 
 def _company(state: RequestState) -> int:

@@ -389,6 +389,53 @@ def test_a_stream_is_run_again_from_its_prompt_and_its_consumer_hears_all_of_it(
     assert front.decode(run_all(core, [after])[after.id].ids) == "as before"
 
 
+@pytest.mark.parametrize("seed", [*range(30), 218])
+def test_random_faults_of_a_stream_reach_nobody_else(seed):
+    """Every stage orders some; besides, small pools, aborts and offloads."""
+    draw = random.Random(seed)
+    more = (
+        f"engine.preempt={draw.choice(['auto', 'offload', 'recompute'])}",
+        f"engine.token_budget={draw.choice([8, 64])}",
+        "engine.min_chunk=4",
+        "engine.max_context=128",
+        "nodes.mouth.resources.kv.page_tokens=8",
+        f"nodes.mouth.resources.kv.num_pages={draw.choice([18, 24, 99])}",
+    )
+    core = open_echo(draw.randint(0, 3), draw.choice([None, Lag(), Lag(seed)]), *more)
+    kinds, given = ("!raise", "!oom", "!voice", "!nan", "!hear"), {}
+    for n in range(16):
+        text = "abcdefgh"[: draw.randint(1, 8)] * draw.randint(1, 6)
+        if n % 4 == 0:
+            text = f"{draw.choice(kinds)}@{draw.randint(1, 6)} {text}"
+        request = front.text_request(text, max_new_tokens=draw.randint(8, 60), id=f"r{n}")
+        given[request.id] = (request, text)
+    waiting, gone, turns = list(given), set(), 0
+    while waiting or core.turn():
+        turns += 1
+        assert turns < 9000
+        if waiting and draw.random() < 0.5:
+            core.submit(given[waiting.pop()][0])
+        chance, one = draw.random(), draw.choice(list(given))
+        if chance < 0.01:
+            core.abort(one)
+            gone.add(one)
+        elif chance < 0.05:
+            core.offload(one)
+        for each in given:
+            core.reload(each)
+    found = results(core)
+    for name, (request, text) in given.items():
+        want = text.encode()[: request.max_new_tokens]
+        assert bytes(found[name].ids) == want[: len(found[name].ids)]
+        if name in gone:
+            continue
+        if text[0] == "!":
+            assert found[name].finish_reason == "error"
+        else:
+            assert bytes(found[name].ids) == want
+    core.check_conserved()
+
+
 def test_a_second_run_that_goes_another_way_fails_and_says_so(monkeypatch):
     core = open_echo(1, None)
     mouth = core.nodes["mouth"].submodule
