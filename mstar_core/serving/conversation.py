@@ -9,7 +9,6 @@ import attrs
 
 from mstar_core.model.front import Request
 from mstar_core.serving.asking import check_size, encoded
-from mstar_core.serving.codec import to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.protocol.chat import Message, Tool
@@ -38,7 +37,7 @@ async def chat_request(
     for name in sorted(set(more) - front.chat_options()):
         raise unsupported(_FIELDS[name], "The model that is served does not do it")
     plain = [_plain_message(message) for message in messages]
-    num_chars = len(to_json([plain, tools]))
+    num_chars = _num_chars([plain, list(tools)])
     check_size(exchange, num_chars)
     return await encoded(num_chars, lambda: front.chat_request(plain, **more, **options))
 
@@ -74,3 +73,12 @@ def _plain_message(message: Message) -> dict[str, Any]:
 
 def _is_given(attribute: object, value: object) -> bool:
     return value is not None
+
+
+def _num_chars(value: object) -> int:
+    """Characters of all texts in lists and objects."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_num_chars, value)) + sum(map(_num_chars, value.values()))
+    return sum(map(_num_chars, value)) if isinstance(value, list) else 0

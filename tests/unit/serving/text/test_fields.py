@@ -89,6 +89,7 @@ def test_limits_of_the_server_are_400s_with_the_limit(desk):
     assert code_of(made.complete(n=3)) == (400, "limit_exceeded", "n")
     assert code_of(made.complete("a" * 51))[1] == "limit_exceeded"
     assert code_of(made.chat("a" * 51))[1] == "limit_exceeded"
+    assert made.chat("삼" * 30).status == 200
     assert code_of(made.complete(max_tokens=10))[1:] == ("limit_exceeded", "max_tokens")
     assert made.complete().status == 200
     assert asked(made).max_new_tokens == 9
