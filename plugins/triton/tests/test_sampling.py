@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attrs import evolve, fields
 
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.cases import normal, seeded
@@ -60,3 +61,30 @@ def test_what_was_found_of_the_raw_logits_is_passed_on(ops, logits, device):
     plan = cases.plan_of([cases.RowSettings(temperature=0.0)] * 5, sampled=0)
     told = torch.tensor([False, True, False, True, False], device=device)
     assert torch.equal(ops.sample(logits.to(device), plan, finite_B=told).finite_B, told)
+
+
+@each_device
+def test_filters_are_exact_across_blocks(ops, device):
+    """Rows whose logits are bf16, so that many are equal where top-k and top-p end."""
+    g = seeded("filters")
+    x = (normal(g, 8, V) * 2).to(torch.bfloat16)
+    settings = [
+        cases.RowSettings(top_k=40, top_p=0.9, seed=1),
+        cases.RowSettings(top_k=3000, seed=2),
+        cases.RowSettings(top_p=0.3, seed=3),
+        cases.RowSettings(min_p=0.3, temperature=1.5, seed=4),
+        cases.RowSettings(temperature=0.0),
+        cases.RowSettings(top_k=1, seed=5),
+        cases.RowSettings(top_k=20, top_p=0.8, min_p=0.05, temperature=0.6, seed=6),
+        cases.RowSettings(seed=7),
+    ]
+    plan = cases.plan_of(settings)
+    there = evolve(plan, **{
+        a.name: getattr(plan, a.name).to(device)
+        for a in fields(type(plan))
+        if isinstance(getattr(plan, a.name), torch.Tensor)
+    })  # fmt: skip
+    for draw in range(2):
+        got, want = ops.sample(x.to(device), there, draw=draw), reference.sample(x, plan, draw=draw)
+        assert got.ids_B.tolist() == want.ids_B.tolist()
+        torch.testing.assert_close(got.logprob_B.cpu(), want.logprob_B, atol=1e-4, rtol=1e-4)

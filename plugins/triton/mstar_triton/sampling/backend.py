@@ -1,6 +1,6 @@
-"""``sampling``: greedy rows in one pass over their logits; penalties are torch's.
+"""``sampling``: the likeliest id in one pass, a drawn one in a few more.
 
-Drawn rows and the likeliest ids beside the chosen one are the definition's.
+Penalties, and the likeliest ids beside the chosen one, are torch's.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from torch import Tensor
 from mstar_core.launch import launch
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.sampling import Sampled, SamplePlan, Sampling, reference
-from mstar_core.ops.sampling.contract import OPERATION
+from mstar_core.ops.sampling.contract import GREEDY_BELOW, OPERATION
 from mstar_triton.backend import FUSED, PROGRAMS, TritonBackend
 from mstar_triton.linear.backend import linear
+from mstar_triton.sampling.draw_kernels import draw_kernel
 from mstar_triton.sampling.greedy_kernels import settle_kernel, survey_kernel
 
 BLOCK = 2048
 """Ids that a program looks at together."""
+DRAW_BLOCK = 4096
+"""The same, of a program that has a whole row to itself."""
 
 
-def survey(logits_BV: Tensor) -> tuple[Sampled, Tensor]:
+def survey(x_BV: Tensor) -> tuple[Sampled, Tensor]:
     """The likeliest id of each row, and the log of the sum of its exponentials, fp32 ``[B]``."""
-    B, V = logits_BV.shape
-    x = logits_BV if logits_BV.stride(-1) == 1 else logits_BV.contiguous()
+    B, V = x_BV.shape
     span = max(1, triton.cdiv(V, BLOCK * max(1, 4 * PROGRAMS // max(1, B)))) * BLOCK
-    spans, device = triton.cdiv(V, span), x.device
+    spans, device = triton.cdiv(V, span), x_BV.device
     floats = torch.empty((2, B, spans), dtype=torch.float32, device=device)
     whole = torch.empty((2, B, spans), dtype=torch.int32, device=device)
     ids_B = torch.empty(B, dtype=torch.int64, device=device)
@@ -36,7 +38,7 @@ def survey(logits_BV: Tensor) -> tuple[Sampled, Tensor]:
     parts = (floats[0], whole[0], floats[1], whole[1])
     launch(
         survey_kernel[(B, spans)],
-        x, *parts, x.stride(0), V, SPAN=span, BLOCK=BLOCK, num_warps=4, **FUSED,
+        x_BV, *parts, x_BV.stride(0), V, SPAN=span, BLOCK=BLOCK, num_warps=4, **FUSED,
     )  # fmt: skip
     launch(
         settle_kernel[(B,)],
@@ -46,14 +48,33 @@ def survey(logits_BV: Tensor) -> tuple[Sampled, Tensor]:
     return Sampled(ids_B=ids_B, logprob_B=logprob_B, finite_B=finite_B), log_total_B
 
 
+def draw_over(
+    found: Sampled, log_total_B: Tensor, x_BV: Tensor, plan: SamplePlan, draw: int
+) -> None:
+    """Replace the id and log probability of every row that is not greedy."""
+    launch(
+        draw_kernel[(len(x_BV),)],
+        x_BV, plan.temperature_B, plan.top_k_B, plan.top_p_B, plan.min_p_B, plan.seed_B,
+        plan.position_B, log_total_B, found.ids_B, found.logprob_B, x_BV.stride(0), x_BV.shape[1],
+        draw, GREEDY_BELOW=GREEDY_BELOW, BLOCK=DRAW_BLOCK, num_warps=16, **FUSED,
+    )  # fmt: skip
+
+
 def sample(
     logits_BV: Tensor, plan: SamplePlan, *, finite_B: Tensor | None = None, draw: int = 0
 ) -> Sampled:
     """See :class:`~mstar_core.ops.sampling.contract.Sample`."""
-    if plan.sampled or plan.top_logprobs or not len(logits_BV):
-        return reference.sample(logits_BV, plan, finite_B=finite_B, draw=draw)
-    found, _ = survey(logits_BV)
-    return found if finite_B is None else evolve(found, finite_B=finite_B)
+    x_BV = logits_BV if logits_BV.stride(-1) == 1 else logits_BV.contiguous()
+    found, log_total_B = survey(x_BV)
+    if plan.sampled:
+        draw_over(found, log_total_B, x_BV, plan, draw)
+    if finite_B is not None:
+        found = evolve(found, finite_B=finite_B)
+    if plan.top_logprobs:
+        top_BK, ids_BK = x_BV.float().topk(min(plan.top_logprobs, x_BV.shape[1]), -1)
+        logprobs_BK = top_BK - log_total_B[:, None]
+        found = evolve(found, top_ids_BK=ids_BK, top_logprobs_BK=logprobs_BK)
+    return found
 
 
 def head_sample(
