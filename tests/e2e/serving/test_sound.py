@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mstar_core.testing.sound import children, encoded, silence, tone
+from mstar_core.testing.sound import children, encoded, memory_kib, silence, tone
 
 from .conftest import is_alive
 
@@ -125,3 +125,37 @@ def test_the_completion_line_tells_seconds_and_no_words(server, stream):
     (line,) = server.until(is_told)
     assert "audio_s" in line
     assert "secret" not in server.news
+
+
+@pytest.mark.parametrize(
+    ("rounds", "most_kib"), [(25, 1024), pytest.param(1000, 3000, marks=pytest.mark.long)]
+)
+def test_sound_and_speech_leave_memory_and_descriptors_as_they_were(server, rounds, most_kib):
+    """Three requests a round, one of them refused; the long run allows 1 kB for each."""
+    connection = server.connect()
+    broken = form(SECOND.replace(b"WAVE", b"WAXE"))
+    speech = json.dumps({"input": "x" * 100, "response_format": "mp3"})
+
+    def ask(path, body, head):
+        connection.request("POST", path, body, head)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    def play(times):
+        for _ in range(times):
+            assert ask(PATH, form(SECOND), HEAD) == 200
+            assert ask(PATH, broken, HEAD) == 400
+            assert ask("/v1/audio/speech", speech, {"content-type": "application/json"}) == 200
+
+    def held():
+        pids = [server.api(), decoder_of(server)]
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in pids], sum(map(memory_kib, pids))
+
+    play(50)
+    files, memory = held()
+    play(rounds)
+    files_after, memory_after = held()
+    connection.close()
+    assert files_after == files
+    assert memory_after - memory < most_kib
