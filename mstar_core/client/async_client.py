@@ -172,15 +172,15 @@ class AsyncClient:
 
     async def _call(self, call: Call[T]) -> T:
         connection, head = await self._open(call.sent, call.also)
-        return call.read(await self._whole(call.sent, connection, head))
+        return call.result(await self._whole(call.sent, connection, head))
 
     async def _open(self, sent: Sent, also: tuple[int, ...]) -> tuple[AsyncConnection, Head]:
         """Send a request, again where the server asks for it. Raises what it says is wrong."""
-        attempt = 0
+        data, attempt = self.settings.bytes_of(sent), 0
         while True:
             connection = await self._take(sent.where)
             try:
-                head = await connection.ask(sent)
+                head = await connection.ask(sent, data)
             except BaseException:
                 connection.close()
                 raise

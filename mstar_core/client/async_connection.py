@@ -42,11 +42,11 @@ class AsyncConnection:
         """Whether the server has closed it while it was idle."""
         return self._reader.at_eof() or self._writer.is_closing()
 
-    async def ask(self, sent: Sent) -> Head:
-        """Send a request; the head of its answer."""
+    async def ask(self, sent: Sent, data: bytes) -> Head:
+        """Send ``data``, the request ``sent`` as bytes; the head of its answer."""
         self._sent = sent
         self._parser.where = sent.where
-        self._writer.write(self._settings.bytes_of(sent))
+        self._writer.write(data)
         try:
             async with asyncio.timeout(self._settings.read_s):
                 await self._writer.drain()

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from attrs import frozen
 
 from mstar_core.client import reading
+from mstar_core.client.errors import bad_answer
 from mstar_core.client.events import AudioReading, CompletionReading, Reading, TranscriptReading
 from mstar_core.client.reading import Reply
 from mstar_core.client.results import (
@@ -54,6 +55,14 @@ class Call(Generic[T]):
     read: Callable[[Reply], T]
     also: tuple[int, ...] = ()
     """Statuses beside 200 that are answers, not errors."""
+
+    def result(self, reply: Reply) -> T:
+        """What the answer gives. Raises BadAnswer where it is of another shape."""
+        try:
+            return self.read(reply)
+        except (AttributeError, TypeError):  # a field is of another type
+            want = "the protocol's"
+            raise bad_answer(reply.where, "an answer of another shape", want) from None
 
 
 @frozen(kw_only=True)

@@ -166,15 +166,15 @@ class Client:
 
     def _call(self, call: Call[T]) -> T:
         connection, head = self._open(call.sent, call.also)
-        return call.read(self._whole(call.sent, connection, head))
+        return call.result(self._whole(call.sent, connection, head))
 
     def _open(self, sent: Sent, also: tuple[int, ...]) -> tuple[Connection, Head]:
         """Send a request, again where the server asks for it. Raises what it says is wrong."""
-        attempt = 0
+        data, attempt = self.settings.bytes_of(sent), 0
         while True:
             connection = self._take(sent.where)
             try:
-                head = connection.ask(sent)
+                head = connection.ask(sent, data)
             except BaseException:
                 connection.close()
                 raise

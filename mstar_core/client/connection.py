@@ -37,11 +37,10 @@ class Connection:
         readable, _, _ = select.select([self._socket], [], [], 0)
         return bool(readable)
 
-    def ask(self, sent: Sent) -> Head:
-        """Send a request; the head of its answer."""
+    def ask(self, sent: Sent, data: bytes) -> Head:
+        """Send ``data``, the request ``sent`` as bytes; the head of its answer."""
         self._sent = sent
         self._parser.where = sent.where
-        data = self._settings.bytes_of(sent)
         try:
             self._socket.sendall(data)
         except TimeoutError:

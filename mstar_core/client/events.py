@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from mstar_core.client.errors import api_error, lost
+from mstar_core.client.errors import api_error, bad_answer, lost
 from mstar_core.client.reading import items_of, object_of, transcript_from, usage_of
 from mstar_core.client.results import CompletionEvent, Delta, Finish, TranscriptEvent
 from mstar_core.client.sse import EventParser, ServerEvent
@@ -54,12 +54,18 @@ class EventReading(Reading[E]):
             if event.data == "[DONE]":
                 self._done = True
             else:
-                yield from self._events(self._object(event))
+                yield from self._read(self._object(event))
 
     def end(self) -> None:
         missing = self._missing()
         if missing:
             raise lost(self.where, f"a stream that ended without {missing}", self.request_id)
+
+    def _read(self, told: Mapping[str, Any]) -> list[E]:
+        try:
+            return list(self._events(told))
+        except (AttributeError, TypeError):  # a field is of another type
+            raise bad_answer(self.where, "an event of another shape", "the protocol's") from None
 
     @abstractmethod
     def _events(self, told: Mapping[str, Any]) -> Iterator[E]:

@@ -101,18 +101,22 @@ class StandIn:
         return self
 
     async def run(self, up):
-        self.loop, self.over, self.tasks = asyncio.get_running_loop(), asyncio.Event(), set()
+        self.loop, self.over = asyncio.get_running_loop(), asyncio.Event()
+        self.tasks, self.writers = set(), []
         if self.unix:
-            server = await asyncio.start_unix_server(self.serve, self.unix)
+            server = await asyncio.start_unix_server(self.accept, self.unix)
         else:
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+            server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
             self.port = server.sockets[0].getsockname()[1]
         up.set()
         await self.over.wait()
+        await asyncio.sleep(0.01)  # who is just let in is in
         server.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        for writer in self.writers:
+            writer.transport.abort()
         await asyncio.sleep(0.01)  # transports close in the loop's next rounds
 
     def stop(self):
@@ -120,10 +124,12 @@ class StandIn:
             self.loop.call_soon_threadsafe(self.over.set)
             self.thread.join(10)
 
-    async def serve(self, reader, writer):
-        task = asyncio.current_task()
-        self.tasks.add(task)
+    def accept(self, reader, writer):
         self.connections += 1
+        self.writers.append(writer)
+        self.tasks.add(asyncio.create_task(self.serve(reader, writer)))
+
+    async def serve(self, reader, writer):
         try:
             while await self.exchange(reader, writer):
                 pass
@@ -132,7 +138,6 @@ class StandIn:
         except (ConnectionError, asyncio.IncompleteReadError):
             self.left.set()
         finally:
-            self.tasks.discard(task)
             writer.transport.abort()
 
     async def exchange(self, reader, writer):
