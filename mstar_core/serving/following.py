@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
+import attrs
+
 from mstar_core.model.front import Request
 from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.failures import failure
@@ -12,6 +14,15 @@ from mstar_core.serving.link import Arrived, Ended
 from mstar_core.serving.streaming import submitted
 
 Take = Callable[[Arrived], Awaitable[None]]
+
+
+def admitted(exchange: Exchange, request: Request) -> Request:
+    """``request``, no longer than the server allows, and counted. Raises ApiError."""
+    most = exchange.service.limits.max_new_tokens
+    if most is not None and request.max_new_tokens > most:
+        request = attrs.evolve(request, max_new_tokens=most)
+    exchange.admit(tokens=len(request.arrays["ids"]) + request.max_new_tokens)
+    return request
 
 
 async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:

@@ -13,9 +13,8 @@ from mstar_core.config.sampling import SamplingSettings
 from mstar_core.model.front import Front, Request
 from mstar_core.serving.codec import to_json
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.following import followed
+from mstar_core.serving.following import admitted, followed
 from mstar_core.serving.link import Arrived
-from mstar_core.serving.multipart import Form
 from mstar_core.serving.protocol.audio import (
     DurationUsage,
     HearingBody,
@@ -25,7 +24,7 @@ from mstar_core.serving.protocol.audio import (
 from mstar_core.serving.sse import DONE, event
 from mstar_core.serving.streaming import Stream, attended
 from mstar_core.serving.transcript import Transcript, written
-from mstar_core.serving.upload import read_upload
+from mstar_core.serving.upload import upload
 from mstar_core.text.stream import TextStream
 
 Task = Literal["transcribe", "translate"]
@@ -46,9 +45,8 @@ class Heard:
 
 async def hear(exchange: Exchange, task: Task) -> Response:
     """The answer to a request that brings sound. Raises ApiError and RequestError."""
-    body, form = await read_upload(exchange)
-    with form:
-        heard = await attended(exchange, _prepared(exchange, body, form, task))
+    async with upload(exchange) as (body, file):
+        heard = await attended(exchange, _prepared(exchange, body, file, task))
     if body.stream:
         stream = Stream(exchange)
         return await stream.begin(_streamed(exchange, heard, stream))
@@ -56,12 +54,12 @@ async def hear(exchange: Exchange, task: Task) -> Response:
     return Response(text, media_type=media)
 
 
-async def _prepared(exchange: Exchange, body: HearingBody, form: Form, task: Task) -> Heard:
+async def _prepared(exchange: Exchange, body: HearingBody, file: int, task: Task) -> Heard:
     """Decode the sound, count it, and ask the front for its request."""
     front, _ = exchange.service.loaded()
     traits = front.traits()
     sound = await exchange.service.decoder.decode(
-        -1 if form.file is None else form.file,
+        file,
         max_seconds=traits.get("max_audio_seconds", math.inf),
         rate=traits.get("input_sample_rate"),
     )
@@ -69,7 +67,7 @@ async def _prepared(exchange: Exchange, body: HearingBody, form: Form, task: Tas
     exchange.admit(audio_s=sound.seconds)
     options = _options(body, task)
     request = await asyncio.to_thread(front.audio_request, sound.samples_T, sound.rate, **options)
-    exchange.admit(tokens=len(request.arrays["ids"]) + request.max_new_tokens)
+    request = admitted(exchange, request)
     return Heard(front=front, body=body, task=task, request=request, seconds=sound.seconds)
 
 

@@ -16,7 +16,7 @@ from mstar_core.model.front import Front
 from mstar_core.serving.codec import to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.following import followed
+from mstar_core.serving.following import admitted, followed
 from mstar_core.serving.link import Arrived, Ended
 from mstar_core.serving.media.encode import MEDIA, Encoder, encoder, offered
 from mstar_core.serving.protocol.audio import (
@@ -88,8 +88,7 @@ class _Speech:
             settings = {**self.front.default_sampling(), "seed": body.seed}
             options["sampling"] = SamplingSettings(**settings)
         request = await asyncio.to_thread(self.front.speech_request, body.input, **options)
-        self.exchange.admit(tokens=len(request.arrays["ids"]) + request.max_new_tokens)
-        ended = await followed(self.exchange, request, self._take)
+        ended = await followed(self.exchange, admitted(self.exchange, request), self._take)
         await self._write(await asyncio.to_thread(self.encoder.finish))
         self.exchange.line["audio_out_s"] = self.samples / self.rate
         if self.events:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from mstar_core.serving.body import media_type
 from mstar_core.serving.codec import from_form
 from mstar_core.serving.errors import ApiError
@@ -20,25 +23,22 @@ from mstar_core.serving.streaming import attended
 FILE = "file"
 
 
-async def read_upload(exchange: Exchange) -> tuple[HearingBody, Form]:
-    """The fields and the form, whose file the caller closes. Raises ApiError.
+@asynccontextmanager
+async def upload(exchange: Exchange) -> AsyncIterator[tuple[HearingBody, int]]:
+    """The fields, and the file's descriptor, which the end of the block closes. Raises ApiError.
 
     A body of JSON, or a form without a file, names a ``url`` that the sound is fetched from.
     """
     if media_type(exchange.http) == "application/json":
         form, body = Form(), await body_of(exchange, HearingBody, HEARING_NO_OPS)
     else:
-        form = await read_form(exchange.http, FILE)
-        body = None
-    try:
+        form, body = await read_form(exchange.http, FILE), None
+    with form:
         body = body or _of_form(exchange, form)
         _check(exchange, body)
         if form.file is None:
             form.file = await _fetched(exchange, body)
-    except BaseException:
-        form.close()
-        raise
-    return body, form
+        yield body, form.file
 
 
 def _of_form(exchange: Exchange, form: Form) -> HearingBody:

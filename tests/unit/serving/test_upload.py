@@ -41,9 +41,9 @@ def ask(engine):
     """``ask(form, **server)``: the answer of a server with such settings."""
     made = []
 
-    def send(body, headers=HEAD, **server):
+    def send(body, headers=HEAD, limits=None, **server):
         service = Service(
-            limits=LimitsConfig(),
+            limits=LimitsConfig(**(limits or {})),
             server=ServerConfig(**server),
             link=LocalLink(engine),
             card=ModelCard(
@@ -124,3 +124,8 @@ def test_without_the_library_that_reads_sound_the_route_says_so(ask, monkeypatch
     monkeypatch.setattr(decoder, "find_spec", lambda name: None)
     told = ask(form())
     assert (told.status, told.json()["error"]["code"]) == (404, "route_not_offered")
+
+
+def test_no_transcript_is_longer_than_the_server_allows(ask):
+    told = ask(form(prompt="abcdef"), limits={"max_new_tokens": 3})
+    assert (told.status, told.json()["text"]) == (200, "abc")
