@@ -10,7 +10,6 @@ import asyncio
 import logging
 import signal
 import socket
-import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
@@ -20,7 +19,7 @@ from mstar_core.plugins.discover import discover
 from mstar_core.plugins.record import shipped_configs
 from mstar_core.serving import orders
 from mstar_core.serving.app import create_app
-from mstar_core.serving.child import Child, run_child
+from mstar_core.serving.child import Child, leave, run_child
 from mstar_core.serving.control import Received
 from mstar_core.serving.exchange import Service
 from mstar_core.serving.http_server import HttpServer, loop_factory
@@ -37,7 +36,7 @@ def main() -> NoReturn:
     """The process, to its exit."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _left_to_the_supervisor)
-    sys.exit(run_child(serve))
+    leave(run_child(serve))
 
 
 def _left_to_the_supervisor(number: int, frame: object) -> None:

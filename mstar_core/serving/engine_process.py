@@ -7,7 +7,6 @@ supervisor says so or is gone, and by itself, with :data:`FAULT`, when the engin
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import signal
 import threading
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from mstar_core.serving.child import Child, run_child
+from mstar_core.serving.child import Child, leave, run_child
 from mstar_core.serving.control import Control
 from mstar_core.serving.messages import Stats
 from mstar_core.serving.orders import Beat, Connect, Phase, Ready, Stop
@@ -39,7 +38,7 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):  # the supervisor decides
         signal.signal(number, signal.SIG_IGN)
     process = EngineProcess()
-    _leave(run_child(process.run) or process.code)
+    leave(run_child(process.run) or process.code)
 
 
 class EngineProcess:
@@ -78,7 +77,7 @@ class EngineProcess:
         child.control.send(Ready(child.laps.rows, facts))
         self.code = self._ends.get()
         if self.code == 0:
-            closing = threading.Timer(CLOSE_S, _leave, (0,))
+            closing = threading.Timer(CLOSE_S, leave, (0,))
             closing.daemon = True
             closing.start()
             host.close()
@@ -97,7 +96,7 @@ class EngineProcess:
         except (ValueError, OSError):
             log.exception("the control channel broke")
         if self._engine is None:  # it is being opened, which may take minutes
-            _leave(0)
+            leave(0)
         self._ends.put(0)
 
     def _watch(self, engine: Engine) -> None:
@@ -139,11 +138,6 @@ def _progress(control: Control) -> Callable[[str, int, int], None]:
 
 def _thread(name: str, run: Callable[[], None]) -> None:
     threading.Thread(target=run, name=f"mstar-{name}", daemon=True).start()
-
-
-def _leave(code: int) -> NoReturn:
-    logging.shutdown()
-    os._exit(code)
 
 
 if __name__ == "__main__":
