@@ -12,7 +12,15 @@ from mstar_triton.linear.backend import BACKEND, MOST_ROWS, tiles
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 each_device = pytest.mark.parametrize("device", DEVICES)
-SIZES = [(1, 100, 24), (1, 2000, 9), (2, 72, 40), (17, 300, 20), (40, 130, 33), (64, 64, 70)]
+SIZES = [
+    (1, 100, 24),
+    (1, 2000, 9),
+    (2, 72, 40),
+    (17, 300, 20),
+    (40, 130, 33),
+    (64, 64, 70),
+    (70, 48, 20),
+]
 
 
 @pytest.fixture
@@ -57,6 +65,15 @@ def test_few_outputs_are_cut_into_narrow_columns():
     assert tiles(64, 8224, 1024)["BLOCK_N"] == 64
     assert tiles(2, 248320, 1024)["BLOCK_N"] == 128
     assert tiles(3, 248320, 1024)["BLOCK_M"] == 16
+    assert tiles(128, 7168, 1024)["num_warps"] == 8
+
+
+@pytest.mark.parametrize(("rows", "outputs", "ours"), [
+    (64, 1024, True), (65, 1024, False), (128, 8224, True), (129, 8224, False),
+])  # fmt: skip
+def test_wide_outputs_take_more_rows(rows, outputs, ours):
+    x, weight = (torch.empty(n, 32, dtype=torch.bfloat16) for n in (rows, outputs))
+    assert backend.taken(x, weight) == ours
 
 
 def test_fp32_is_left_to_another_backend():

@@ -1,6 +1,7 @@
-"""``linear``: few rows in kernels of this plugin, the others by torch.
+"""``linear``: few rows in kernels of this plugin, the products of more rows by torch.
 
-Above MOST_ROWS the weight is no longer all that is read, and a library's product wins.
+With more rows the weight is no longer all that is read, and a library's product wins. Its norm is
+one kernel here all the same.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from torch import Tensor
 from mstar_core.errors import Refusal
 from mstar_core.launch import launch
 from mstar_core.ops.backend import BindRequest
+from mstar_core.ops.functional import rms_norm
 from mstar_core.ops.linear import Linear, reference
 from mstar_core.ops.linear.contract import OPERATION
 from mstar_triton.backend import AMD, FUSED, TritonBackend
-from mstar_triton.linear.kernels import few_rows_kernel, one_row_kernel
+from mstar_triton.linear.kernels import few_rows_kernel, norm_kernel, one_row_kernel
 
-MOST_ROWS = 64
+MOST_ROWS, MOST_ROWS_WIDE = 64, 128
+"""Rows that the kernels take; every program reads all of them, so few outputs take fewer rows."""
 DTYPES = (torch.bfloat16, torch.float16)
 WIDE, HEAD = 4096, 65536
 """Outputs from which there are enough blocks of 32, and of 128, columns to fill a device."""
@@ -51,7 +54,7 @@ def linear(x_TH: Tensor, weight_FH: Tensor, bias_F: Tensor | None = None) -> Ten
 def norm_linear(x_TH: Tensor, norm_H: Tensor, weight_FH: Tensor, *, eps: float) -> Tensor:
     """See :class:`~mstar_core.ops.linear.contract.NormLinear`."""
     if not taken(x_TH, weight_FH):
-        return reference.norm_linear(x_TH, norm_H, weight_FH, eps=eps)
+        return reference.linear(normed(x_TH, norm_H, eps), weight_FH)
     return product(x_TH, weight_FH, Ends(norm_H=norm_H, eps=eps))
 
 
@@ -64,10 +67,24 @@ def linear_residual(
     return product(x_TF, weight_HF, Ends(bias_F=bias_H, residual_TF=residual_TH))
 
 
+def normed(x_TH: Tensor, norm_H: Tensor, eps: float) -> Tensor:
+    """The RMS norm of each row, in the dtype of x."""
+    if x_TH.dtype not in DTYPES or x_TH.dim() != 2 or x_TH.stride(-1) != 1:
+        return rms_norm(x_TH, norm_H, eps)
+    (T, K), block = x_TH.shape, pow2(x_TH.shape[1])
+    out_TH = x_TH.new_empty(T, K)
+    launch(
+        norm_kernel[(T,)],
+        x_TH, norm_H, out_TH, x_TH.stride(0), eps,
+        K=K, BLOCK_K=block, num_warps=4 if block <= 4096 else 8, **FUSED,
+    )  # fmt: skip
+    return out_TH
+
+
 def taken(x_TH: Tensor, weight_FH: Tensor) -> bool:
     """Whether the kernels take it, which follows from shapes and strides alone."""
     return (
-        0 < len(x_TH) <= MOST_ROWS
+        0 < len(x_TH) <= (MOST_ROWS_WIDE if len(weight_FH) >= WIDE else MOST_ROWS)
         and x_TH.dim() == 2
         and x_TH.stride(-1) == 1
         and weight_FH.is_contiguous()
@@ -103,7 +120,8 @@ def tiles(T: int, N: int, K: int) -> dict[str, Any]:
     if N >= HEAD:
         columns, depth, warps, stages = 128, 128, 8, 3
     elif N >= WIDE:
-        columns, depth, warps, stages = (32, 256, 4, 4) if block_m <= 32 else (64, 128, 4, 4)
+        columns, depth, stages = (32, 256, 4) if block_m <= 32 else (64, 128, 4)
+        warps = 4 if block_m <= 64 else 8
     else:
         columns, depth, warps, stages = (16, 256, 4, 6) if block_m <= 32 else (16, 128, 4, 6)
     return {
@@ -121,7 +139,7 @@ def pow2(n: int) -> int:
 
 
 class TritonLinear(TritonBackend):
-    """bf16 and fp16 on a tensor core; up to 64 rows."""
+    """bf16 and fp16 on a tensor core."""
 
     operation = OPERATION
 

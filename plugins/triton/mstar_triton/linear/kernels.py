@@ -71,3 +71,13 @@ def few_rows_kernel(
         acc += tl.load(residual, mask=ok, other=0).to(tl.float32)
     to = out_ptr + m[:, None].to(tl.int64) * N + n[None, :]
     tl.store(to, acc.to(out_ptr.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+def norm_kernel(x_ptr, norm_ptr, out_ptr, x_row, eps, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """One program per row: the norm alone, for a product that is a library's."""
+    row, k = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_K)
+    x = tl.load(x_ptr + row * x_row + k, mask=k < K, other=0).to(tl.float32)
+    norm = tl.load(norm_ptr + k, mask=k < K, other=0).to(tl.float32)
+    y = x * tl.rsqrt(tl.sum(x * x, 0) / K + eps) * norm
+    tl.store(out_ptr + row * K + k, y.to(out_ptr.dtype.element_ty), mask=k < K)
