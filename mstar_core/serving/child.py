@@ -14,6 +14,7 @@ from attrs import frozen
 from mstar_core.errors import ConfigError, MstarError, PluginError
 from mstar_core.logs import start_logging
 from mstar_core.serving.control import Control
+from mstar_core.serving.messages import FrameError
 from mstar_core.serving.orders import Failed, Start
 from mstar_core.serving.startup import Laps
 
@@ -45,7 +46,7 @@ def run_child(body: Callable[[Child], None]) -> int:
     try:
         first = control.wait()
         if first is None or not isinstance(first.message, Start):
-            raise ValueError("the first message is not Start")
+            raise FrameError("the first message is not Start")
         start = first.message
         start_logging(start.log_level, start.log_format)
         laps = Laps(start.spawned)

@@ -21,6 +21,7 @@ from typing import Any
 from attrs import frozen
 
 from mstar_core.serving import codec
+from mstar_core.serving.messages import FrameError, decoded
 from mstar_core.serving.orders import Message
 
 MAX_FRAME = 16 << 20
@@ -158,15 +159,15 @@ class Control:
         return True
 
     def _split(self) -> None:
-        """Cut whole messages off what was read. Raises ValueError for what is none."""
+        """Cut whole messages off what was read. Raises FrameError for what is none."""
         while len(self._in) >= _HEAD.size:
             length, num_fds = _HEAD.unpack_from(self._in)
             if length > MAX_FRAME or num_fds > MAX_FDS:
-                raise ValueError("not a frame of the control channel")
+                raise FrameError("not a frame of the control channel")
             end = _HEAD.size + length
             if len(self._in) < end:
                 return
-            message = codec.packed(bytes(self._in[_HEAD.size : end]), Message)
+            message = decoded(self._in[_HEAD.size : end], Message)
             fds = tuple(self._fds.popleft() for _ in range(num_fds))
             del self._in[:end]
             self._got.append(Received(message, fds))

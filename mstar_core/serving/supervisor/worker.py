@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from mstar_core.serving.control import Control, Received
+from mstar_core.serving.messages import FrameError
 from mstar_core.serving.orders import Failed, Message, Ready
 from mstar_core.serving.supervisor.policy import Pulse, Restarts
 
@@ -87,7 +88,7 @@ class Worker:
             return self.control.receive()
         except EOFError:
             return None
-        except ValueError:
+        except FrameError:
             log.exception("%s talks nonsense", self.name)
             return None
 
