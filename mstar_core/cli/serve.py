@@ -104,7 +104,6 @@ def run(args: argparse.Namespace) -> int:
         config=args.config,
         sets=args.sets,
         offline=args.offline,
-        insecure=args.insecure,
         log_level=level,
         log_format=args.log_format,
     )

@@ -22,7 +22,6 @@ class Start(codec.Struct, tag=True, frozen=True):
     index: int = 0
     """Which API process, from 0."""
     offline: bool = False
-    insecure: bool = False
     log_level: str = "info"
     log_format: Literal["text", "json"] = "text"
     late: bool = False

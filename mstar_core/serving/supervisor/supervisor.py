@@ -106,7 +106,6 @@ class Supervisor:
             sets=self._start.sets,
             index=worker.index,
             offline=self._start.offline,
-            insecure=self._start.insecure,
             log_level=self._start.log_level,
             log_format=self._start.log_format,
             late=self._start_up is not None and self._config.processes > 1,
