@@ -62,6 +62,23 @@ def test_a_decode_step_of_wide_heads_is_the_definition(v_heads, device):
     assert_same(both(case, device))
 
 
+def test_slots_and_freshness_may_be_columns_of_a_table():
+    """A resident step hands over views of the rows that it gathered."""
+    case = cases.Case(name="columns", rows=((1, False), (1, True), (1, False)), decode=1)
+    step, found = BACKEND.bind(request_of(case)).step, []
+    for wide in (1, 5):
+        x = cases.lay(case)
+        columns = {
+            name: getattr(x.plan, name)[:, None].repeat(1, wide)[:, 0]
+            for name in ("slots_B", "fresh_B")
+        }
+        plan = evolve(x.plan, **columns)
+        out = step(x.qkv_TC, x.z_TV, x.b_TH, x.a_TH, x.weights, x.pools, plan)
+        found.append([out, x.pools.conv_SCK, x.pools.ssm_SHDE])
+    for got, want in zip(*found, strict=True):
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
 @each_device
 @GROUPS
 def test_a_mixed_step_of_wide_heads_is_the_definition(v_heads, device):

@@ -142,8 +142,8 @@ def decode(
     gate = None if step.gate_TND is None else flat(step.gate_TND)
     rows = plan.lead_rows if plan.num_lead_1 is not None else len(plan.kv_lens_B)
     N, G, D, p = heads.num_heads, heads.num_kv_heads, heads.head_dim, pools[0].shape[1]
-    width = plan.pages_BW.shape[1]
-    splits = splits_for(rows, G, width * p, heads.keys)
+    pages_BW = flat(plan.pages_BW)
+    splits = splits_for(rows, G, pages_BW.shape[1] * p, heads.keys)
     parts = stats = None
     if splits > 1:
         parts = torch.empty((rows, N, splits, D), dtype=torch.float32, device=out.device)
@@ -152,9 +152,9 @@ def decode(
     launch(
         decode_kernel[(rows, G, splits)],
         q, k, v, *pools, gate, out, parts, stats,
-        plan.pages_BW, plan.kv_lens_B, plan.write_T, plan.num_lead_1, *norms,
+        pages_BW, plan.kv_lens_B.contiguous(), plan.write_T.contiguous(), plan.num_lead_1, *norms,
         *strides(q), *strides(k), *strides(v), *strides(gate), pools[0].stride(1),
-        pools[0].stride(2), plan.pages_BW.stride(0), p, step.scale * LOG2_E, step.eps,
+        pools[0].stride(2), pages_BW.stride(0), p, step.scale * LOG2_E, step.eps,
         N=N, R=heads.group, D=D, ROT=0 if norms[2] is None else norms[2].shape[-1], SPLITS=splits,
         BLOCK_M=max(16, pow2(heads.group)), BLOCK_D=heads.block_d, BLOCK_S=heads.keys,
         **heads.options(3),

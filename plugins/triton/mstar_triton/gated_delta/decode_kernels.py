@@ -19,7 +19,7 @@ from mstar_triton.gated_delta.rows_kernels import (
 def decode_kernel(
     qkv_ptr, z_ptr, b_ptr, a_ptr, taps_ptr, a_log_ptr, dt_bias_ptr, norm_ptr,
     conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, lead_ptr, out_ptr,
-    qkv_row, z_row, b_row, a_row, conv_slot, ssm_slot, eps,
+    qkv_row, z_row, b_row, a_row, slots_row, conv_slot, ssm_slot, eps,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -32,7 +32,7 @@ def decode_kernel(
     if lead_ptr is not None:
         if row >= tl.load(lead_ptr):
             return
-    slot = tl.load(slots_ptr + row)
+    slot = tl.load(slots_ptr + row * slots_row)
     live = slot > 0
     held = live & (tl.load(fresh_ptr + row) == 0)
     d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)

@@ -74,9 +74,10 @@ def decode(
     launch(
         decode_kernel[(rows, sizes.num_k_heads)],
         x.qkv_TC, x.z_TV, x.b_TH, x.a_TH, weights.conv_CK, weights.A_log_H, weights.dt_bias_H,
-        weights.norm_D, pools.conv_SCK, pools.ssm_SHDE, plan.slots_B, plan.fresh_B,
+        weights.norm_D, pools.conv_SCK, pools.ssm_SHDE, plan.slots_B, plan.fresh_B.contiguous(),
         plan.num_lead_1, out_TV, x.qkv_TC.stride(0), x.z_TV.stride(0), x.b_TH.stride(0),
-        x.a_TH.stride(0), pools.conv_SCK.stride(0), pools.ssm_SHDE.stride(0), weights.eps,
+        x.a_TH.stride(0), plan.slots_B.stride(0), pools.conv_SCK.stride(0),
+        pools.ssm_SHDE.stride(0), weights.eps,
         **sizes.constants, K=sizes.conv_taps, BLOCK_D=block_d, BLOCK_E=block_e,
         BLOCK_K=int(triton.next_power_of_2(sizes.conv_taps)),
         **decode_options(block_d * block_e), **FUSED,
@@ -101,6 +102,7 @@ def prefill(
     T, B, H = len(x.qkv_TC), len(plan.slots_B), sizes.num_v_heads
     D, E, C, K = sizes.k_dim, sizes.v_dim, sizes.channels, sizes.conv_taps
     chunks = -(-T // CHUNK.value) + B
+    slots_B, fresh_B = plan.slots_B.contiguous(), plan.fresh_B.contiguous()
 
     def empty(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=out_TV.device)
@@ -110,16 +112,16 @@ def prefill(
     values, reads, scores = empty(*in_chunk, E), empty(*in_chunk, D), empty(*in_chunk, CHUNK.value)
     since, left = (empty(*in_chunk) for _ in range(2))
     tiles = {"BLOCK_D": pow2(D), "BLOCK_E": pow2(E), "BLOCK_B": int(triton.next_power_of_2(B))}
-    slots = {"conv_slot": pools.conv_SCK.stride(0), "qkv_row": x.qkv_TC.stride(0)}
+    strides = {"conv_slot": pools.conv_SCK.stride(0), "qkv_row": x.qkv_TC.stride(0)}
     launch(
         mix_kernel[(-(-T // MIX_TOKENS), 2 * sizes.num_k_heads + H)],
-        x.qkv_TC, weights.conv_CK, pools.conv_SCK, plan.slots_B, plan.fresh_B, plan.row_T,
-        plan.col_T, mixed, T=T, **slots, G=sizes.num_k_heads, D=D, E=E, C=C, K=K,
+        x.qkv_TC, weights.conv_CK, pools.conv_SCK, slots_B, fresh_B, plan.row_T,
+        plan.col_T, mixed, T=T, **strides, G=sizes.num_k_heads, D=D, E=E, C=C, K=K,
         BLOCK_T=MIX_TOKENS, BLOCK_C=pow2(max(D, E)), num_warps=4, **FUSED,
     )  # fmt: skip
     launch(
         chunk_kernel[(chunks, H)],
-        mixed, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, plan.slots_B, plan.q_starts_B,
+        mixed, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, slots_B, plan.q_starts_B,
         plan.q_lens_B, plan.num_lead_1, values, reads, scores, since, left, x.b_TH.stride(0),
         x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **precision(x.qkv_TC.dtype),
         INVERSE=careful(x.qkv_TC.dtype), num_warps=8, num_stages=1, **FUSED,
@@ -127,14 +129,14 @@ def prefill(
     launch(
         scan_kernel[(B, H, -(-E // PART_E))],
         x.qkv_TC, mixed, values, reads, scores, since, left, pools.conv_SCK, pools.ssm_SHDE,
-        plan.slots_B, plan.fresh_B, plan.q_starts_B, plan.q_lens_B, plan.num_lead_1, o, **slots,
+        slots_B, fresh_B, plan.q_starts_B, plan.q_lens_B, plan.num_lead_1, o, **strides,
         ssm_slot=pools.ssm_SHDE.stride(0), B=B, **sizes.constants, C=C, K=K, **tiles,
         PART_E=PART_E, BLOCK_K=int(triton.next_power_of_2(K - 1)), **precision(x.qkv_TC.dtype),
         num_warps=8, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
         finish_kernel[(-(-T // FINISH_TOKENS), H)],
-        o, x.z_TV, weights.norm_D, plan.slots_B, plan.row_T, plan.num_lead_1, out_TV,
+        o, x.z_TV, weights.norm_D, slots_B, plan.row_T, plan.num_lead_1, out_TV,
         x.z_TV.stride(0), weights.eps, T, H=H, E=E, BLOCK_T=FINISH_TOKENS, BLOCK_E=pow2(E),
         num_warps=4, **FUSED,
     )  # fmt: skip

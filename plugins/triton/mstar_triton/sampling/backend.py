@@ -52,11 +52,13 @@ def draw_over(
     found: Sampled, log_total_B: Tensor, x_BV: Tensor, plan: SamplePlan, draw: int
 ) -> None:
     """Replace the id and log probability of every row that is not greedy."""
+    settings = (plan.temperature_B, plan.top_k_B, plan.top_p_B, plan.min_p_B)
+    keys = (plan.seed_B, plan.position_B)
     launch(
         draw_kernel[(len(x_BV),)],
-        x_BV, plan.temperature_B, plan.top_k_B, plan.top_p_B, plan.min_p_B, plan.seed_B,
-        plan.position_B, log_total_B, found.ids_B, found.logprob_B, x_BV.stride(0), x_BV.shape[1],
-        draw, GREEDY_BELOW=GREEDY_BELOW, BLOCK=DRAW_BLOCK, num_warps=16, **FUSED,
+        x_BV, *settings, *keys, log_total_B, found.ids_B, found.logprob_B,
+        *(x.stride(0) for x in (*settings, *keys)), x_BV.stride(0), x_BV.shape[1], draw,
+        GREEDY_BELOW=GREEDY_BELOW, BLOCK=DRAW_BLOCK, num_warps=16, **FUSED,
     )  # fmt: skip
 
 

@@ -102,20 +102,27 @@ def candidate(row_ptr, base, rate, min_p, k0, k1, cut, cut_id, V, BLOCK: tl.cons
 @triton.jit
 def draw_kernel(
     logits_ptr, temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, seed_ptr, position_ptr,
-    log_total_ptr, ids_ptr, logprob_ptr, logits_row, V, draw, GREEDY_BELOW: tl.constexpr,
+    log_total_ptr, ids_ptr, logprob_ptr, temperature_row, top_k_row, top_p_row, min_p_row,
+    seed_row, position_row, logits_row, V, draw, GREEDY_BELOW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per row; it replaces the likeliest id, unless the row is greedy."""
     row = tl.program_id(0).to(tl.int64)
-    temperature = tl.load(temperature_ptr + row)
+    temperature = tl.load(temperature_ptr + row * temperature_row)
     if temperature < GREEDY_BELOW:
         return
     row_ptr = logits_ptr + row * logits_row
     likeliest = tl.load(ids_ptr + row)
     base = tl.load(row_ptr + likeliest).to(tl.float32)
     rate = 1 / temperature
-    k, p, min_p = tl.load(top_k_ptr + row), tl.load(top_p_ptr + row), tl.load(min_p_ptr + row)
-    k0, k1 = row_keys(tl.load(seed_ptr + row), tl.load(position_ptr + row), draw)
+    k, p, min_p = (
+        tl.load(top_k_ptr + row * top_k_row),
+        tl.load(top_p_ptr + row * top_p_row),
+        tl.load(min_p_ptr + row * min_p_row),
+    )
+    k0, k1 = row_keys(
+        tl.load(seed_ptr + row * seed_row), tl.load(position_ptr + row * position_row), draw
+    )
     cut, cut_id = ordered(base) * 0 + LEAST, ordered(base) * 0 + V
     if (k > 0) & (k < V):
         cut, cut_id = largest_k(row_ptr, k, ordered(base), V, BLOCK)
