@@ -27,7 +27,7 @@ Check = Callable[[Any, "Attribute[Any]", Any], None]
 
 def plain(value: Any) -> Any:
     """A number of numpy as Python's own; all else, ``True`` too, as it is."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if type(value) is int or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)
 
