@@ -25,7 +25,7 @@ ROUNDS = 5
 ROUND_S = 0.01
 """A round replays for so long."""
 PAST_CACHES = 192 << 20
-MOST_COPIES = 32
+MOST_COPIES = 160
 
 
 @frozen(kw_only=True)

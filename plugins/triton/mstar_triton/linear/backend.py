@@ -98,10 +98,11 @@ def product(x_TH: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
     (T, K), N = x_TH.shape, len(weight_FH)
     out_TF = x_TH.new_empty(T, N)
     if T == 1:
+        columns = 4 if N >= WIDE else 2  # few outputs: more programs, each further ahead
         launch(
-            one_row_kernel[(triton.cdiv(N, 4),)],
+            one_row_kernel[(triton.cdiv(N, columns),)],
             x_TH, weight_FH, *ends.parts, out_TF, ends.eps,
-            N=N, K=K, BLOCK_N=4, BLOCK_K=min(1024, pow2(K)), num_warps=4, **FUSED,
+            N=N, K=K, BLOCK_N=columns, BLOCK_K=min(4096 // columns, pow2(K)), num_warps=4, **FUSED,
         )  # fmt: skip
         return out_TF
     residual_row = 0 if ends.residual_TF is None else ends.residual_TF.stride(0)
