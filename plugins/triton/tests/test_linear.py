@@ -52,6 +52,16 @@ def test_a_product_is_that_of_fp32_with_all_that_stands_around_it(ops, size, dev
     same(ops.linear_residual(x, weight, residual, bias), want)
 
 
+@each_device
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_norm_of_large_fp16_stays_finite(ops, rows, device):
+    x = torch.full((rows, 32), 6e4, dtype=torch.float16, device=device)
+    weight = torch.full((16, 32), 1 / 32, dtype=torch.float16, device=device)
+    norm = torch.full((32,), 3.0, device=device)
+    got = ops.norm_linear(x, norm, weight, eps=1e-6)
+    torch.testing.assert_close(got.float().cpu(), torch.full((rows, 16), 3.0), atol=0, rtol=1e-2)
+
+
 @pytest.mark.parametrize("rows", [0, MOST_ROWS + 1])
 def test_no_rows_and_many_rows_are_torchs(ops, rows, monkeypatch):
     monkeypatch.setattr(backend, "product", None)

@@ -55,6 +55,9 @@ def norm_linear(x_TH: Tensor, norm_H: Tensor, weight_FH: Tensor, *, eps: float) 
     """See :class:`~mstar_core.ops.linear.contract.NormLinear`."""
     if not taken(x_TH, weight_FH):
         return reference.linear(normed(x_TH, norm_H, eps), weight_FH)
+    if x_TH.dtype == torch.float16 and len(x_TH) > 1:
+        # Before it is scaled, x times the norm's weight may pass the range of fp16.
+        return product(normed(x_TH, norm_H, eps), weight_FH, Ends())
     return product(x_TH, weight_FH, Ends(norm_H=norm_H, eps=eps))
 
 
