@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mstar_core.cli import bench_host, bench_offline, bench_serve, bench_startup
+from mstar_core.cli import bench_host, bench_offline, bench_ops, bench_serve, bench_startup
 from mstar_core.cli.parser import add_logging
 
 
@@ -26,6 +26,7 @@ WHAT = {
     "serve": Measurement("load on a server, any OpenAI URL", bench_serve.add, bench_serve.run),
     "offline": Measurement("the engine in process", bench_offline.add, bench_offline.run),
     "startup": Measurement("a server's start", bench_startup.add, bench_startup.run),
+    "ops": Measurement("each operation by each backend", bench_ops.add, bench_ops.run),
     "host": Measurement("the host's part of a step", bench_host.add_host, bench_host.host),
     "sched": Measurement("the scheduler alone", bench_host.add_sched, bench_host.sched),
 }
