@@ -96,6 +96,11 @@ class RequestError(MstarError):
 
 
 @define(kw_only=True, eq=False)
+class BusyError(RequestError):
+    """One request cannot be served now; there is nothing wrong with it, and later it may be."""
+
+
+@define(kw_only=True, eq=False)
 class DeviceFault(MstarError):
     """A launch or replay raised, or an event passed its deadline. Ends the engine process."""
 

@@ -147,14 +147,14 @@ def bare_server(answer: bytes) -> Iterator[int]:
 
 
 @contextmanager
-def our_server() -> Iterator[int]:
-    """The port of a ready ``mstar-core serve echo``."""
+def our_server() -> Iterator[tuple[int, Path]]:
+    """The port of a ready ``mstar-core serve echo``, and its log."""
     log = Path(tempfile.mkstemp(prefix="overhead-", suffix=".log")[1])
     command = [sys.executable, "-m", "mstar_core", "serve", "echo", "--port", "0"]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, stdout=file, stdin=subprocess.DEVNULL)
     try:
-        yield _ready(process, log)
+        yield _ready(process, log), log
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -200,7 +200,7 @@ def main() -> None:
         serve_bare(args.bare, sys.stdin.buffer.read())
         return
     with ExitStack() as stack:
-        port = stack.enter_context(our_server())
+        port, _ = stack.enter_context(our_server())
         completion = request("/v1/completions", ASKED)
         _, answer = Connection(port).ask(completion)
         bare = stack.enter_context(bare_server(answer))

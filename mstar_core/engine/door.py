@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.errors import RequestError, Words
+from mstar_core.errors import BusyError, RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Walk
 from mstar_core.names import suggest
@@ -80,9 +80,9 @@ def check_settings(request: Request, nodes: Mapping[str, NodeRuntime]) -> None:
 
 
 def check_queue(state: RequestState, waiting: int, tokens: int, limits: Limits) -> None:
-    """Raise RequestError for a request that would make the line too long."""
+    """Raise BusyError for a request that would make the line too long."""
     if limits.waiting is not None and waiting >= limits.waiting:
-        raise RequestError(
+        raise BusyError(
             where="the line",
             got=Words(f"{waiting} requests that wait"),
             want=f"fewer than {limits.waiting} (limits.max_waiting of this deployment)",
@@ -90,7 +90,7 @@ def check_queue(state: RequestState, waiting: int, tokens: int, limits: Limits) 
         )
     most, own = limits.waiting_tokens, state.num_tokens
     if most is not None and waiting and tokens + own > most:
-        raise RequestError(
+        raise BusyError(
             where="the line",
             got=Words(f"{own} tokens behind {tokens} that wait"),
             want=f"at most {most} together (limits.max_waiting_tokens of this deployment)",

@@ -15,7 +15,7 @@ import attrs
 
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
-from mstar_core.errors import DeviceFault, RequestError, Words
+from mstar_core.errors import BusyError, DeviceFault, RequestError, Words
 from mstar_core.model.front import Request
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,8 @@ def _error(request_id: str, facts: Mapping[str, str], generated: int = 0) -> Fin
 
 
 def _refused(request: Request, error: RequestError) -> FinishEvent:
-    return attrs.evolve(_error(request.id, error.facts()), refused=True)
+    busy = isinstance(error, BusyError)
+    return attrs.evolve(_error(request.id, error.facts()), refused=True, busy=busy)
 
 
 def _taken(request: Request) -> RequestError:

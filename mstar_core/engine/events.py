@@ -42,6 +42,8 @@ class FinishEvent:
     """Seconds that it waited until it was let in; None for one that never was."""
     refused: bool = False
     """It was never let in: ``error`` is about the request itself."""
+    busy: bool = False
+    """With ``refused``: nothing is wrong with it, there was no room."""
 
 
 EngineEvent = TokenEvent | FinishEvent

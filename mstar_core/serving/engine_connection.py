@@ -166,8 +166,8 @@ class EngineConnection:
     def _end_of(self, live: Live, finish: FinishEvent) -> End:
         self.live.pop(live.stream, None)
         error, code = finish.error, None
-        if finish.reason == "error" and not finish.refused:
-            code = "request_failed"
+        if finish.reason == "error" and (finish.busy or not finish.refused):
+            code = "overloaded" if finish.busy else "request_failed"
         if finish.reason == "error" and (self.driver is None or self.driver.fault is not None):
             error, code = None, "not_ready" if self.driver is None else "engine_restarted"
         return End(

@@ -8,6 +8,7 @@ from mstar_core.serving.link import Ended
 _SAID = {
     "cancelled": "The request was cancelled.",
     "draining": "The server is about to end.",
+    "overloaded": "The engine has as many requests that wait as it takes.",
     "engine_restarted": "The engine was started again while the request ran; send it again.",
     "request_failed": "The request failed in the engine.",
 }
@@ -19,6 +20,8 @@ def failure(ended: Ended) -> ApiError | None:
         return None
     own = "request_failed" if ended.error is None else "invalid_value"
     code = ended.code or ("cancelled" if ended.reason == "abort" else own)
+    if code == "overloaded":
+        return ApiError(code, _SAID[code], retry_after_s=1)
     if ended.error is not None:
         return of_facts(ended.error, code)
     return ApiError(code, _SAID.get(code, _SAID["request_failed"]))

@@ -44,7 +44,7 @@ class LocalGeneration:
                 preemptions=last.preemptions,
                 error=last.error,
                 queued_s=last.queued_s,
-                code="request_failed" if last.reason == "error" and not last.refused else None,
+                code=_code(last),
             )
             for group in self._link.groups.values():
                 group.discard(self)
@@ -60,6 +60,12 @@ class LocalGeneration:
 
     def abort(self) -> None:
         self._link.engine.abort(self._request.id)
+
+
+def _code(last: FinishEvent) -> str | None:
+    if last.busy:
+        return "overloaded"
+    return "request_failed" if last.reason == "error" and not last.refused else None
 
 
 class LocalLink:

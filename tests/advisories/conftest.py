@@ -77,10 +77,10 @@ def engine():
 
 @pytest.fixture
 def rig(engine):
-    """``rig(keys=, limits=, server=)`` → Rig."""
+    """``rig(keys=, limits=, server=, engine=)`` → Rig; of the shared engine unless one is given."""
     made = []
 
-    def make(**options):
+    def make(engine=engine, **options):
         made.append(Rig(engine, **options))
         return made[-1]
 
