@@ -86,7 +86,14 @@ class EngineCore:
 
     def __attrs_post_init__(self) -> None:
         rings = self.tenancy.rings
-        self._reader = Reader(rings=rings, events=self.events, finish=self._finish, fail=self._fail)
+        outputs = (output for walk in self.walks.values() for output in walk.outputs)
+        self._reader = Reader(
+            rings=rings,
+            reported=frozenset(output.name for output in outputs if output.reported),
+            events=self.events,
+            finish=self._finish,
+            fail=self._fail,
+        )
         self._entrance = Entrance(
             line=self.line, tenancy=self.tenancy, reuse=self.reuse, running=self._running
         )
@@ -379,6 +386,8 @@ class EngineCore:
                 cached_tokens=state.cached,
                 queued_s=state.queued_s,
                 error=error,
+                stop_logprob=state.stop_logprob,
+                reported=state.reported,
             )
         )
         if state.handle < 0:

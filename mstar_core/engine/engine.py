@@ -251,16 +251,20 @@ def _gather(request_id: str, events: Iterable[EngineEvent]) -> Result:
             top.append(event.top)
         else:
             finish = event
-    reason, error = (finish.reason, finish.error) if finish else ("error", None)
-    kept = len(ids) if finish is None else finish.generated
+    finish = finish or FinishEvent(
+        request=request_id, reason="error", prompt_items=0, generated=len(ids)
+    )
+    kept = finish.generated
     return Result(
         id=request_id,
         ids=ids[:kept],
         logprobs=logprobs[:kept],
         top=top[:kept],
-        finish_reason=reason,
-        cached_tokens=0 if finish is None else finish.cached_tokens,
-        error=error,
+        finish_reason=finish.reason,
+        cached_tokens=finish.cached_tokens,
+        error=finish.error,
+        stop_logprob=finish.stop_logprob,
+        reported=finish.reported,
     )
 
 

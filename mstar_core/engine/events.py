@@ -42,6 +42,10 @@ class FinishEvent:
     """Seconds that it waited until it was let in; None for one that never was."""
     refused: bool = False
     """It was never let in: ``error`` is about the request itself."""
+    stop_logprob: float | None = None
+    """Of the stop id that ended it, which is no token of it; None where none did."""
+    reported: Mapping[str, float] = field(factory=dict)
+    """What the model reports of it, by the names of its reported outputs."""
     busy: bool = False
     """With ``refused``: nothing is wrong with it, there was no room."""
 
@@ -68,3 +72,7 @@ class Result:
     cached_tokens: int = 0
     """Tokens of the prompt that were not computed."""
     error: Mapping[str, str] | None = None
+    stop_logprob: float | None = None
+    """Of the stop id that ended it; None where none did."""
+    reported: Mapping[str, float] = field(factory=dict)
+    """What the model reports of it, by the names of its reported outputs."""

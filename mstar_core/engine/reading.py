@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -22,6 +23,8 @@ class Reader:
     """Turns outcomes into events; a request that ends or fails is handed on."""
 
     rings: Mapping[str, EdgeRing]
+    reported: frozenset[str]
+    """Outputs that are told with a request's end."""
     events: deque[EngineEvent]
     finish: Callable[[RequestState, FinishReason], None]
     fail: Callable[[RequestState, Exception], None]
@@ -38,6 +41,9 @@ class Reader:
         if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
             self.fail(state, _not_finite(state, outcome.number))
             return
+        for name in self.reported.intersection(outcome.arrays):
+            if math.isfinite(value := float(outcome.arrays[name][i])):
+                state.reported[name] = value
         if row.samples:
             self._token(state, track, i, outcome)
         for each in state.tracks:
@@ -51,7 +57,9 @@ class Reader:
         if state.again:
             self._again(state, track, token)
             return
+        logprob = float(arrays["logprob"][i]) if "logprob" in arrays else 0.0
         if token in request.stop_ids and not request.ignore_stop_ids:
+            state.stop_logprob = logprob
             self._close_track(state, track, "stop")
             return
         state.tokens.append(token)
@@ -59,7 +67,7 @@ class Reader:
             TokenEvent(
                 request=state.id,
                 token=token,
-                logprob=float(arrays["logprob"][i]) if "logprob" in arrays else 0.0,
+                logprob=logprob,
                 top=_top(arrays, i, request.sampling.logprobs),
             )
         )

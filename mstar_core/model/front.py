@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
@@ -14,6 +14,9 @@ from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.model import request_fields as checked
 from mstar_core.model.answer import Answer, PlainAnswer
 from mstar_core.model.segment import Segment
+
+if TYPE_CHECKING:
+    from mstar_core.model.transcription import Sound, Transcription
 
 _flag = checked.exactly(bool, "true or false", "write True or False")
 _tokens = checked.exactly(int, "an integer of at least 1 (tokens)", "write for example 16")
@@ -82,6 +85,15 @@ class Front(ABC):
         ``prompt`` (what was said before), ``timestamps``. Raises RequestError.
         """
         raise _unsupported(self, "audio")
+
+    def transcription(self, sound: Sound, **options: Any) -> Transcription:
+        """A plan that hears ``sound`` of any length; nothing is read before it is asked.
+
+        ``options`` beside those of speech recognition: ``batched`` (windows are heard together,
+        and none knows what was said before it), ``word_timestamps``, ``hotwords``, ``state``
+        (of a plan that goes on), and what the model's own rules can be set to. Raises RequestError.
+        """
+        raise _unsupported(self, "sound of any length")
 
     def segments(self, ids: Sequence[int], seconds: float) -> list[Segment]:
         """The answer to an audio request with timestamps, by time; the sound lasts ``seconds``."""

@@ -53,6 +53,9 @@ class Output:
     shape: tuple[int, ...] = ()
     read: bool = False
     """Copied to the host behind the step, without waiting. A forward may leave it out."""
+    reported: bool = False
+    """One float a row that is told with the request's end, by the output's name: the last that was
+    finite. Only of an output that is ``read``."""
     loops_to: str | None = None
     """The looped input that the next step of the row finds it in."""
     edge: str | None = None

@@ -124,6 +124,10 @@ class RequestState:
     """How often a step failed that it was in."""
     mark: Mark | None = None
     """Where that was, until it is past it."""
+    stop_logprob: float | None = None
+    """Of the stop id that ended it."""
+    reported: dict[str, float] = field(factory=dict)
+    """What the model has reported of it so far."""
     reason: FinishReason | None = None
     """Why its first track ended: a consumer ends after its producer, for the producer's reason."""
     over: bool = False

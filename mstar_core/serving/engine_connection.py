@@ -180,6 +180,8 @@ class EngineConnection:
             None if error is None else {name: text[:MAX_FACT] for name, text in error.items()},
             code,
             finish.queued_s,
+            finish.stop_logprob,
+            dict(finish.reported) or None,
         )
 
 

@@ -48,6 +48,10 @@ class Ended:
     code: str | None = None
     """A code of ``serving.errors`` where it was not the request's own fault; None for one that was
     refused at the engine's door."""
+    stop_logprob: float | None = None
+    """Of the stop id that ended it; None where none did."""
+    reported: Mapping[str, float] = field(factory=dict)
+    """What the model reports of the request, by name."""
 
 
 @frozen(kw_only=True)

@@ -18,18 +18,10 @@ from mstar_core.serving import codec
 from mstar_core.serving.codec import Meta, Struct
 from mstar_core.text.stream import FinishReason
 
-DTYPES: dict[str, int] = {
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
+DTYPES = {
+    **{"int8": 1, "int16": 2, "int32": 4, "int64": 8},
+    **{"uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8},
+    **{"float16": 2, "float32": 4, "float64": 8},
 }
 """Element types that cross, and their bytes."""
 
@@ -37,8 +29,7 @@ Dtype = Literal[
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64",
 ]  # fmt: skip
-INT64_MAX = (1 << 63) - 1
-Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Stream = Count
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Text = Annotated[str, Meta(max_length=65536)]
@@ -151,6 +142,8 @@ class End(Struct, array_like=True):
     error: Facts | None = None
     code: Name | None = None  # of serving.errors, where it was not the request's own fault
     queued_s: Annotated[float, Meta(ge=0)] | None = None
+    stop_logprob: float | None = None
+    reported: dict[Name, float] | None = None
 
 
 class Tokens(Message):

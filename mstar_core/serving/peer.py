@@ -133,5 +133,7 @@ class Peer(asyncio.Protocol):
                 error=end.error,
                 code=end.code,
                 queued_s=end.queued_s,
+                stop_logprob=end.stop_logprob,
+                reported=end.reported or {},
             )
         )

@@ -45,6 +45,8 @@ class LocalGeneration:
                 error=last.error,
                 queued_s=last.queued_s,
                 code=_code(last),
+                stop_logprob=last.stop_logprob,
+                reported=last.reported,
             )
             for group in self._link.groups.values():
                 group.discard(self)

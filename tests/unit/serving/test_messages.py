@@ -45,7 +45,8 @@ SUBMIT = Submit(
     settings={"prefix": {"salt": "x"}},
 )
 END = End(2, "error", 1, 0, 0, 0, {"where": "ids", "got": "1", "want": "", "fix": ""}, "overloaded")
-TOKENS = Tokens([1, 2], [2, 1], [7, 8, 9], [Scores(2, [-0.5], [[(9, -0.5)]])], [END])
+STOPPED = End(1, "stop", 3, 2, stop_logprob=-0.25, reported={"silence": 0.5})
+TOKENS = Tokens([1, 2], [2, 1], [7, 8, 9], [Scores(2, [-0.5], [[(9, -0.5)]])], [END, STOPPED])
 FROM_API = [SUBMIT, Stop(1, 3), Abort(1), Cancel(9, "0/req-1")]
 FROM_ENGINE = [TOKENS, Cancelled(9, 2), Stats({"running": 1, "held": {"kv pages": (3, 4)}})]
 
