@@ -124,7 +124,7 @@ def prefill(
         mixed, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, slots_B, plan.q_starts_B,
         plan.q_lens_B, plan.num_lead_1, values, reads, scores, since, left, x.b_TH.stride(0),
         x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **precision(x.qkv_TC.dtype),
-        INVERSE=careful(x.qkv_TC.dtype), num_warps=8, num_stages=1, **FUSED,
+        num_warps=4, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
         scan_kernel[(B, H, -(-E // PART_E))],
@@ -132,7 +132,7 @@ def prefill(
         slots_B, fresh_B, plan.q_starts_B, plan.q_lens_B, plan.num_lead_1, o, **strides,
         ssm_slot=pools.ssm_SHDE.stride(0), B=B, **sizes.constants, C=C, K=K, **tiles,
         PART_E=PART_E, BLOCK_K=int(triton.next_power_of_2(K - 1)), **precision(x.qkv_TC.dtype),
-        num_warps=8, num_stages=1, **FUSED,
+        num_warps=4, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
         finish_kernel[(-(-T // FINISH_TOKENS), H)],
@@ -148,9 +148,6 @@ def precision(dtype: torch.dtype) -> dict[str, Any]:
     bf16 in place of tf32 would be off by more than the contract allows where an output is small
     before its norm; tf32 is as coarse as fp16, of which more is asked.
     """
-    return {"PRECISION": "tf32" if dtype == torch.bfloat16 and not AMD else careful(dtype)}
-
-
-def careful(dtype: torch.dtype) -> str:
-    """Of the triangular systems, whose errors would add up along a chunk."""
-    return "ieee" if AMD or dtype == torch.float32 else "tf32x3"
+    if AMD or dtype == torch.float32:
+        return {"PRECISION": "ieee"}
+    return {"PRECISION": "tf32" if dtype == torch.bfloat16 else "tf32x3"}

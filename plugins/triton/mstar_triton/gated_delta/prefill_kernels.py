@@ -24,7 +24,7 @@ PART = tl.constexpr(16)
 
 
 @triton.jit
-def inverse(system, INVERSE: tl.constexpr):
+def inverse(system, PRECISION: tl.constexpr):
     """Of a unit lower triangular matrix, given below its diagonal: ``[CHUNK, CHUNK]`` fp32.
 
     The parts on the diagonal are solved row by row, all four at once. What is left is nilpotent
@@ -39,10 +39,10 @@ def inverse(system, INVERSE: tl.constexpr):
         more = tl.sum(factor[:, None] * solved, 0)
         solved += tl.where(chosen & same, more[None, :], 0.0)
     solved += tl.where(i == j, 1.0, 0.0)
-    left = tl.dot(solved, tl.where(same, 0.0, system), input_precision=INVERSE)
-    squared = tl.dot(left, left, input_precision=INVERSE)
-    solved += tl.dot(squared, solved, input_precision=INVERSE)
-    return solved - tl.dot(left, solved, input_precision=INVERSE)
+    left = tl.dot(solved, tl.where(same, 0.0, system), input_precision=PRECISION)
+    squared = tl.dot(left, left, input_precision=PRECISION)
+    solved += tl.dot(squared, solved, input_precision=PRECISION)
+    return solved - tl.dot(left, solved, input_precision=PRECISION)
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def chunk_kernel(
     values_ptr, reads_ptr, scores_ptr, since_ptr, left_ptr, b_row, a_row, B,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr,
     BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
-    PRECISION: tl.constexpr, INVERSE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One program per chunk and value head.
 
@@ -90,7 +90,7 @@ def chunk_kernel(
     scores = tl.dot(q, k_t, input_precision=PRECISION) * between
     tl.store(scores_ptr + kept[:, None] * CHUNK + i[None, :], scores)
     system = tl.dot(k, k_t, input_precision=PRECISION) * between * beta[:, None]
-    solved = inverse(tl.where(later, system, 0.0), INVERSE)
+    solved = inverse(tl.where(later, system, 0.0), PRECISION)
     v = tl.load(at + 2 * G * D + h * E + e[None, :], mask=v_ok, other=0) * beta[:, None]
     values = tl.dot(solved, v, input_precision=PRECISION)
     tl.store(values_ptr + kept[:, None] * E + e[None, :], values, mask=(e < E)[None, :])
@@ -129,20 +129,20 @@ def scan_kernel(
         ok, t = first + i < length, start + first + i
         kept = (block * H + h).to(tl.int64) * CHUNK + i
         k_ok = ok[:, None] & in_d[None, :]
-        at = mixed_ptr + t[:, None] * C
-        q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0)
-        k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
         read_at = reads_ptr + kept[:, None] * D + d[None, :]
         value_at = values_ptr + kept[:, None] * E + e[None, :]
         reads = tl.load(read_at, mask=in_d[None, :], other=0)
         values = tl.load(value_at, mask=in_e[None, :], other=0)
-        scores = tl.load(scores_ptr + kept[:, None] * CHUNK + i[None, :])
-        since, left = tl.load(since_ptr + kept), tl.load(left_ptr + kept)
         corrected = values - tl.dot(reads, state, input_precision=PRECISION)
+        at = mixed_ptr + t[:, None] * C
+        q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0)
+        since, left = tl.load(since_ptr + kept), tl.load(left_ptr + kept)
         o = tl.dot(q, state, input_precision=PRECISION) * since[:, None]
+        scores = tl.load(scores_ptr + kept[:, None] * CHUNK + i[None, :])
         o += tl.dot(scores, corrected, input_precision=PRECISION)
         to = o_ptr + t[:, None] * (H * E) + h * E + e[None, :]
         tl.store(to, o, mask=ok[:, None] & in_e[None, :])
+        k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
         whole = tl.sum(tl.where(i == CHUNK - 1, since, 0.0), 0)
         k_left = tl.trans(k * left[:, None])
         state = state * whole + tl.dot(k_left, corrected, input_precision=PRECISION)
