@@ -79,9 +79,15 @@ def _table(records: Sequence[PluginRecord]) -> str:
     for record, line in zip(records, lines[1:], strict=True):
         out.append(line)
         out += [why(record.refusal)] if record.refusal else []
+        out += [_not_run(record)] if record.manifest and record.manifest.not_run_on else []
         out += [f"    note: {note}" for note in record.notes]
         out += [f"    hooks: {', '.join(record.hooks)}"] if record.hooks else []
     return "\n".join(out)
+
+
+def _not_run(record: PluginRecord) -> str:
+    kinds = record.manifest.not_run_on if record.manifest else ()
+    return f"    not run on device: {', '.join(kinds)} (tested against fakes of the library)"
 
 
 def _offers(record: PluginRecord) -> str:

@@ -47,6 +47,8 @@ class Manifest:
     """Where it can run; any one of them is enough."""
     capabilities: Mapping[str, Any] = field(factory=dict)
     """What it claims to be able to do; each claim is a test of the kit."""
+    not_run_on: tuple[str, ...] = ()
+    """Hardware of its list on which nobody has run it yet: written against fakes, and said so."""
     configs: str | None = None
     """The folder of YAML files within its package."""
     renamed: Mapping[str, str] = field(factory=dict)
@@ -132,6 +134,7 @@ _KEYS: Mapping[str, Any] = {
     "offers": _offers,
     "needs_ops": _texts,
     "hardware": _hardware,
+    "not_run_on": _hardware,
     "capabilities": _table,
     "configs": _text,
     "renamed": _renamed,

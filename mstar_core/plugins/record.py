@@ -82,6 +82,7 @@ class PluginRecord:
             "configs": [file.stem for file in self.configs],
             "hooks": list(self.hooks),
             "why": self.refusal.as_dict() if self.refusal else None,
+            "not_run_on": list(self.manifest.not_run_on) if self.manifest else [],
             "notes": list(self.notes),
         }
 

@@ -91,6 +91,7 @@ class CasePlan:
     decode: int
     num_lead_1: Tensor | None
     lead_rows: int
+    schedule: int = 0
 
 
 @frozen(kw_only=True, eq=False)

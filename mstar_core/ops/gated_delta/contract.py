@@ -36,6 +36,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from mstar_core.ops.schedule import Schedule
+
 OPERATION = "gated_delta"
 LAYOUT = "conv_SCK.ssm_SHDE"
 """State layout of the definition: windows ``[S, C, K-1]``, newest last; states ``[S, H, D, E]``."""
@@ -109,6 +111,10 @@ class GatedDeltaRows(Protocol):
     def lead_rows(self) -> int:
         """Bound of ``num_lead_1``, at most B and T; 0: no split."""
 
+    @property
+    def schedule(self) -> int:
+        """What :attr:`GatedDelta.schedule` gave for the step; 0: it was not asked."""
+
 
 class Step(Protocol):
     """``o_TV`` ``[T, H·E]`` in the dtype of ``qkv_TC``. Changes the two pools in place, by slot.
@@ -145,3 +151,5 @@ class GatedDelta:
     """A lead is run as a half of its own."""
     snapshots: bool = False
     """What a step leaves in a row's slot is all its state: a copy of the slot is a snapshot."""
+    schedule: Schedule | None = None
+    """Where eager steps are also planned on the host; captured steps never are."""

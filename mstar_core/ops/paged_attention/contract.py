@@ -23,6 +23,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from mstar_core.ops.schedule import Schedule
+
 OPERATION = "paged_attention"
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 """Largest absolute and relative difference to the fp32 definition, by the dtype of q."""
@@ -78,6 +80,10 @@ class PagedPlan(Protocol):
     @property
     def lead_rows(self) -> int:
         """Bound of ``num_lead_1``, at most B and T; 0: no split."""
+
+    @property
+    def schedule(self) -> int:
+        """What :attr:`PagedAttention.schedule` gave for the step; 0: it was not asked."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -151,3 +157,5 @@ class PagedAttention:
     write: Write
     splits: bool = False
     """A lead is run as a half of its own."""
+    schedule: Schedule | None = None
+    """Where eager steps are also planned on the host; captured steps never are."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from torch import Tensor
 
 from mstar_core.errors import ConfigError, Refusal
@@ -153,7 +153,7 @@ class AttentionResource(Resource):
                 max_q=at.max_row_tokens,
             )
         kv = self._kv_plan(upstream)
-        return AttentionPlan(
+        plan = AttentionPlan(
             pages_BW=kv.pages_BW,
             kv_lens_B=kv.kv_lens_B,
             before_B=kv.before_B,
@@ -167,6 +167,9 @@ class AttentionResource(Resource):
             num_lead_1=at.num_lead_1,
             lead_rows=at.lead_rows,
         )
+        if lease is not None or self.ops.schedule is None:
+            return plan
+        return evolve(plan, schedule=self.ops.schedule(plan))
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits

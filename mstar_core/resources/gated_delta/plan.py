@@ -29,3 +29,5 @@ class GatedDeltaPlan(Plan):
     """int32 ``[1]``, the leading one-token rows: row i owns token i there; None without a split."""
     lead_rows: int = 0
     """``num_lead_1`` is never more; 0 without a split."""
+    schedule: int = 0
+    """Of an eager step, what the backend planned on the host for it; 0: nothing."""

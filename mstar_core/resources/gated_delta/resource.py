@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from attrs import asdict, define, frozen
+from attrs import asdict, define, evolve, frozen
 from torch import Tensor
 
 from mstar_core.errors import ConfigError, Refusal, Words
@@ -102,7 +102,7 @@ class GatedDeltaResource(Resource):
     ) -> GatedDeltaPlan:
         state = self._state_plan(upstream)
         at = pack(step, lease)
-        return GatedDeltaPlan(
+        plan = GatedDeltaPlan(
             slots_B=state.slots_B,
             fresh_B=state.fresh_B,
             q_starts_B=at.starts_B,
@@ -114,6 +114,9 @@ class GatedDeltaResource(Resource):
             num_lead_1=at.num_lead_1,
             lead_rows=at.lead_rows,
         )
+        if lease is not None or self.ops.schedule is None:
+            return plan
+        return evolve(plan, schedule=self.ops.schedule(plan))
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits

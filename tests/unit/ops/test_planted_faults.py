@@ -53,13 +53,13 @@ def multiplied(*args):
 
 def leaky(*args):
     """The convolution reads the tokens of the row packed before."""
-    whole = gdn._convolve
+    whole = gdn.convolve
 
     def convolve(qkv, conv, window, plan):
         return whole(qkv, conv, window, evolve(plan, col_T=plan.col_T + 8))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gdn, "_convolve", convolve)
+        patch.setattr(gdn, "convolve", convolve)
         return gdn.step(*args)
 
 
@@ -79,14 +79,14 @@ def transposed(*args):
 
 def linear_gate(*args):
     """The decay is given where its logarithm is wanted."""
-    whole = gdn._streams
+    whole = gdn.streams_of
 
     def streams(*given):
         found = whole(*given)
         return evolve(found, g=found.g.exp())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gdn, "_streams", streams)
+        patch.setattr(gdn, "streams_of", streams)
         return gdn.step(*args)
 
 

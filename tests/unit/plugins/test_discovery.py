@@ -32,6 +32,20 @@ def test_a_plugin_is_listed_with_its_distribution_version_and_offers(site):
     assert row.origin == "path"
 
 
+def test_a_row_says_on_which_hardware_nobody_has_run_the_plugin(site):
+    site.install(
+        "tin",
+        manifest="""
+        api = 1
+        title = "Tin"
+        hardware = ["cpu", "rocm"]
+        not_run_on = ["rocm"]
+        """,
+    )
+    assert site.rows()["mstar-tin"]["not_run_on"] == ["rocm"]
+    assert "not run on device: rocm" in site.cli("list-plugins").stdout
+
+
 def test_discovery_imports_no_plugin(site):
     site.install("tin", "raise SystemExit('imported')")
     assert by_distribution()["mstar-tin"].state == "ready"
