@@ -16,8 +16,15 @@ GAUGES = {
 }
 """Name → (its key in the statistics, what it is)."""
 COUNTERS = {
+    "mstar_engine_offloaded": (
+        "offload.offloads",
+        "Times that a request gave its memory up and was copied out",
+    ),
     "mstar_engine_restarts": ("restarts", "Times that the engine was started again"),
-    "mstar_engine_recomputed": ("recomputed", "Requests that gave their memory up for others"),
+    "mstar_engine_recomputed": (
+        "recomputed",
+        "Times that a request gave its memory up and was run again",
+    ),
 }
 USAGE = "mstar_resource_usage_ratio"
 NAMES = frozenset({*GAUGES, *COUNTERS, USAGE})
@@ -38,7 +45,9 @@ class EngineCounts(Collector):
         yield self._usage()
 
     def _number(self, key: str) -> float:
-        value = self.stats.get(key, 0)
+        value: Any = self.stats
+        for part in key.split("."):
+            value = value.get(part, 0) if isinstance(value, Mapping) else 0
         return float(value) if isinstance(value, int | float) else 0.0
 
     def _usage(self) -> Metric:

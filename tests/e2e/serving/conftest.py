@@ -158,9 +158,9 @@ class Server:
             connection.close()
 
     def metric(self, name):
-        """The value of a metric without labels, or the sum over all of its labels."""
+        """The value of a metric without labels, or the sum over its labels, or over `a|b`."""
         lines = self.get("/metrics").body.decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if re.match(rf"{name}[ {{]", line))
+        return sum(float(line.split()[-1]) for line in lines if re.match(rf"({name})[ {{]", line))
 
     def running(self, number):
         """Wait until so many requests to the model are open in the server."""

@@ -20,6 +20,7 @@ STATS = {
     "in_flight": 1,
     "restarts": 1,
     "recomputed": 3,
+    "offload": {"offloads": 5},
     "held": {"text.kv pages": (25, 100), "text.state slots": (0, 0)},
 }
 
@@ -83,6 +84,8 @@ def test_the_engine_is_told_from_its_statistics():
     assert found["mstar_requests_running",] == 2
     assert found["mstar_requests_waiting",] == 1
     assert found["mstar_engine_restarts_total",] == 1
+    assert found["mstar_engine_recomputed_total",] == 3
+    assert found["mstar_engine_offloaded_total",] == 5
     assert found["mstar_resource_usage_ratio", "text.kv pages"] == 0.75
     assert found["mstar_resource_usage_ratio", "text.state slots"] == 0.0
 
