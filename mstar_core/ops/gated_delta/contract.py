@@ -41,6 +41,8 @@ from mstar_core.ops.schedule import Schedule
 OPERATION = "gated_delta"
 LAYOUT = "conv_SCK.ssm_SHDE"
 """State layout of the definition: windows ``[S, C, K-1]``, newest last; states ``[S, H, D, E]``."""
+K_LAST = "conv_SCK.ssm_SHED"
+"""The same with each state transposed in its place: ``[S, H, E, D]``, keys last."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 5e-3}
 """Largest absolute and relative difference to the fp32 definition, by the dtype of qkv."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mstar_core.ops.functional import rms_norm, rope_angles, rope_half_split
 from mstar_core.ops.paged_attention import AttentionStep, PagedAttention, cases, contract
-from mstar_core.testing.ops.base import OpConformance, assert_near
+from mstar_core.testing.ops.base import OpConformance, assert_near, planned
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
 every_split = pytest.mark.parametrize("case", cases.SPLIT, ids=str)
@@ -38,7 +38,8 @@ class PagedAttentionConformance(OpConformance):
     def run(ops: PagedAttention, case: cases.Case, x: cases.Inputs) -> Tensor:
         """Write, then attend."""
         ops.write(x.k_TGD, x.v_TGD, x.k_PpGD, x.v_PpGD, x.plan.write_T)
-        return ops.attend(x.q_TND, x.k_PpGD, x.v_PpGD, x.plan, scale=case.scale, causal=case.causal)
+        plan = planned(ops, x.plan)
+        return ops.attend(x.q_TND, x.k_PpGD, x.v_PpGD, plan, scale=case.scale, causal=case.causal)
 
     @every_dtype
     @every_case
@@ -90,6 +91,7 @@ class PagedAttentionConformance(OpConformance):
     @every_case
     def test_a_capture_replays_on_any_layout(self, case: cases.Case) -> None:
         ops, want = self.ops(case, torch.float32), cases.oracle(case)
+        ops = self.captured(ops, cases.lay(case).plan)
 
         def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
             return {"o": self.run(ops, case, x)}
@@ -105,6 +107,7 @@ class PagedAttentionConformance(OpConformance):
     def test_a_mixed_capture_replays_any_order_of_rows(self, case: cases.Case) -> None:
         """Captured on one layout, replayed on another: how long the lead is, is a value."""
         ops, first = self.ops(case, torch.float32), cases.SPLIT[0]
+        ops = self.captured(ops, cases.lay(case).plan)
 
         def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
             return {"o": self.run(ops, case, x)}
@@ -145,7 +148,7 @@ class PagedAttentionConformance(OpConformance):
             k_norm_D=norms[1],
             rope=rope_angles(positions_T, D // 2, 1e4),
         )
-        got = ops.step(x.q_TND, x.k_TGD, x.v_TGD, (x.k_PpGD, x.v_PpGD), x.plan, step)
+        got = ops.step(x.q_TND, x.k_TGD, x.v_TGD, (x.k_PpGD, x.v_PpGD), planned(ops, x.plan), step)
         q, k = (
             rope_half_split(rms_norm(t.float(), n, step.eps), *step.rope).to(dtype)  # type: ignore[misc]
             for t, n in zip((by_hand.q_TND, by_hand.k_TGD), norms, strict=True)
@@ -161,7 +164,7 @@ class PagedAttentionConformance(OpConformance):
         want = self.run(ops, case, x)
         keys, values = x.k_PpGD.clone(), x.v_PpGD.clone()
         step = AttentionStep(scale=case.scale, causal=case.causal)
-        got = ops.step(x.q_TND, None, None, (x.k_PpGD, x.v_PpGD), x.plan, step)
+        got = ops.step(x.q_TND, None, None, (x.k_PpGD, x.v_PpGD), planned(ops, x.plan), step)
         assert_near(got, want.cpu(), contract.TOLERANCE[torch.float32])
         assert torch.equal(x.k_PpGD, keys)
         assert torch.equal(x.v_PpGD, values)

@@ -14,6 +14,7 @@ from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.recorder import Recorder
 from mstar_core.fixed import FixedBuffers
 from mstar_core.ops.backend import Backend, BindRequest
+from mstar_core.step import Bucket
 
 T = TypeVar("T")
 
@@ -43,6 +44,16 @@ class OpConformance:
             pytest.skip(str(refusal))
         return self.backend.bind(request)
 
+    def captured(self, ops: T, plan: Any) -> T:
+        """``ops`` as a captured step has them; skips the test where the bucket is refused."""
+        kind = "decode" if plan.decode else "mixed" if plan.lead_rows else "prefill"
+        rows, tokens = len(plan.q_lens_B), len(plan.row_T)
+        bucket = Bucket(walk="walk", rows=rows, tokens=tokens, kind=kind, lead=plan.lead_rows)
+        refusal = self.backend.capture_refusal(bucket)
+        if refusal is not None:
+            pytest.skip(str(refusal))
+        return attrs.evolve(ops, schedule=None)  # type: ignore[misc]
+
     def there(self, inputs: T) -> T:
         """``inputs`` with a copy of every tensor on the device under test."""
         return mapped(inputs, lambda x: x.to(self.device, copy=True))
@@ -65,6 +76,14 @@ class OpConformance:
             return graph.outputs, static
 
         return replay
+
+
+def planned(ops: Any, plan: T) -> T:
+    """``plan`` as an eager step has it: the backend has seen it while it was on the host."""
+    if ops.schedule is None:
+        return plan
+    host = mapped(plan, lambda x: x.cpu().numpy())  # type: ignore[arg-type, return-value]
+    return attrs.evolve(plan, schedule=ops.schedule(host))  # type: ignore[misc]
 
 
 def mapped(value: T, change: Callable[[Tensor], Tensor]) -> T:

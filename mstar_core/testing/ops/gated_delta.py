@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mstar_core.ops.gated_delta import GatedDelta, GdnPools, cases, contract
 from mstar_core.ops.gated_delta.recurrence import oracle, recurrence
-from mstar_core.testing.ops.base import OpConformance, assert_near
+from mstar_core.testing.ops.base import OpConformance, assert_near, planned
+from mstar_core.testing.ops.gated_delta_forms import chunk, k_last
 
 every_case = pytest.mark.parametrize("case", cases.CASES, ids=str)
 every_split = pytest.mark.parametrize("case", cases.SPLIT, ids=str)
@@ -20,30 +21,16 @@ GARBAGE = (float("nan"), 1e3)
 LONG = cases.Case(name="long", rows=((512, True),), num_k_heads=1, num_v_heads=2)
 
 
-def chunk(x: cases.Inputs, first: int, last: int, fresh: bool) -> cases.Inputs:
-    """Tokens ``first`` to ``last`` of the only row of ``x``, as a step of their own."""
-    n = last - first
-    plan = evolve(
-        x.plan,
-        fresh_B=torch.full_like(x.plan.fresh_B, fresh),
-        q_lens_B=torch.full_like(x.plan.q_lens_B, n),
-        row_T=x.plan.row_T[:n],
-        col_T=x.plan.col_T[:n],
-        max_q=n,
-        decode=int(n == 1),
-    )
-    tokens = {name: getattr(x, name)[first:last] for name in ("qkv_TC", "z_TV", "b_TH", "a_TH")}
-    return evolve(x, plan=plan, num_real=n, **tokens)
-
-
 class GatedDeltaConformance(OpConformance):
-    """Subclass it with ``backend``. The layout of its pools must be the contract's."""
+    """Subclass it with ``backend``. The layout of its states is the contract's, or ``K_LAST``."""
 
     def ops(self, case: cases.Case, dtype: torch.dtype) -> GatedDelta:
         """The backend's record for a case."""
         names = ("num_k_heads", "num_v_heads", "k_dim", "v_dim")
         geometry = {name: getattr(case, name) for name in names} | {"conv_taps": case.taps}
         ops: GatedDelta = self.bound(dtype, geometry | {"activation": "silu"})
+        if ops.layout == contract.K_LAST:
+            return evolve(ops, layout=contract.LAYOUT, step=k_last(ops))
         if ops.layout != contract.LAYOUT:
             pytest.skip(f"state layout {ops.layout}, and the cases are laid out as the contract's")
         return ops
@@ -51,7 +38,8 @@ class GatedDeltaConformance(OpConformance):
     @staticmethod
     def run(ops: GatedDelta, x: cases.Inputs) -> Tensor:
         """One step."""
-        return ops.step(x.qkv_TC, x.z_TV, x.b_TH, x.a_TH, x.weights, x.pools, x.plan)
+        plan = planned(ops, x.plan)
+        return ops.step(x.qkv_TC, x.z_TV, x.b_TH, x.a_TH, x.weights, x.pools, plan)
 
     def check(self, case: cases.Case, x: cases.Inputs, got_TV: Tensor, near: float) -> None:
         """Outputs, windows and states of the real rows are the recurrence's."""
@@ -100,7 +88,7 @@ class GatedDeltaConformance(OpConformance):
 
     @every_case
     def test_a_capture_replays_on_any_layout(self, case: cases.Case) -> None:
-        ops = self.ops(case, torch.float32)
+        ops = self.captured(self.ops(case, torch.float32), cases.lay(case).plan)
 
         def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
             return {"o": self.run(ops, x)}
@@ -128,6 +116,7 @@ class GatedDeltaConformance(OpConformance):
     def test_a_mixed_capture_replays_any_order_of_rows(self, case: cases.Case) -> None:
         """Captured on one layout, replayed on another: how long the lead is, is a value."""
         ops, first = self.ops(case, torch.float32), cases.SPLIT[0]
+        ops = self.captured(ops, cases.lay(case).plan)
 
         def forward(x: cases.Inputs) -> Mapping[str, Tensor]:
             return {"o": self.run(ops, x)}

@@ -12,7 +12,8 @@ from mstar_core.ops.linear import Linear, contract
 from mstar_core.testing.ops.base import OpConformance, assert_near
 
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-every_size = pytest.mark.parametrize("size", [(0, 8, 12), (1, 8, 12), (5, 24, 7)], ids=str)
+SIZES = [(0, 8, 12), (1, 8, 12), (5, 24, 7)]
+every_size = pytest.mark.parametrize("size", SIZES, ids=str)
 
 
 class LinearConformance(OpConformance):
@@ -45,3 +46,19 @@ class LinearConformance(OpConformance):
         got = ops.linear_residual(x, weight, residual, bias)
         assert got.dtype == dtype
         assert_near(got, wide["residual"] + product + wide["bias"], near)
+
+    @every_dtype
+    @every_size
+    def test_a_gate_and_what_it_gates_are_those_of_fp32(
+        self, size: tuple[int, int, int], dtype: torch.dtype
+    ) -> None:
+        ops: Linear = self.bound(dtype, {})
+        T, H, F = size
+        cpu = self.given((T, H, 2 * F), dtype)
+        x, norm, weight = (cpu[name].to(self.device) for name in ("x", "norm", "weight"))
+        wide = {name: t.float() for name, t in cpu.items()}
+        both = rms_norm(wide["x"], wide["norm"], 1e-5) @ wide["weight"].t()
+        gate, up = both.chunk(2, -1)
+        got = ops.norm_gated(x, norm, weight, eps=1e-5)
+        assert got.dtype == dtype
+        assert_near(got, gate * gate.sigmoid() * up, contract.TOLERANCE[dtype])
