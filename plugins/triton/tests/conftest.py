@@ -69,7 +69,7 @@ QUICK = {
 }  # fmt: skip
 """Cases of the conformance suites that are interpreted at every run; the others under ``long``."""
 QUICK_DTYPES = (torch.float32, torch.bfloat16)
-SLOW = ("any_length", "cut_anywhere", "copy_of_a_slot", "width_of_the_lead")
+SLOW = ("any_length", "cut_anywhere", "copy_of_a_slot", "width_of_the_lead", "row_alone_is")
 
 
 def pytest_collection_modifyitems(items):
