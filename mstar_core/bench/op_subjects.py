@@ -34,8 +34,10 @@ class Sizes:
     encoder: tuple[int, int, int] = (20, 20, 64)
     delta: tuple[int, int, int] = (16, 16, 128)
     """Key heads, value heads, width of both."""
-    projections: tuple[tuple[int, int], ...] = ((8224, 1024), (5120, 1024), (7168, 1024))
+    projections: tuple[tuple[int, int], ...] = ((8224, 1024), (5120, 1024))
     """``(out, in)`` behind a norm."""
+    gated: tuple[int, int] = (7168, 1024)
+    """The same, of which one half gates the other."""
     outputs: tuple[tuple[int, int], ...] = ((1024, 2048), (1024, 3584))
     """``(out, in)`` before a residual."""
     vocab: tuple[int, int] = (248320, 1024)
@@ -77,6 +79,7 @@ def subjects(sizes: Sizes, rows: Sequence[int], item: int) -> Iterator[Subject]:
     for B in rows:
         for shape in (*sizes.projections, sizes.vocab):
             yield product(shape, B, item, "norm_linear")
+        yield product(sizes.gated, B, item, "norm_gated")
         for shape in sizes.outputs:
             yield product(shape, B, item, "linear_residual")
     for B in rows:
@@ -189,19 +192,20 @@ def delta(sizes: Sizes, B: int, span: int, item: int) -> Subject:
 def product(shape: tuple[int, int], B: int, item: int, kind: str) -> Subject:
     """A product with a weight ``(out, in)``, behind a norm or before a residual."""
     F, K = shape
+    left = F // 2 if kind == "norm_gated" else F
 
     def make(device: torch.device, dtype: torch.dtype) -> Call:
         x, weight = rand(device, dtype, B, K), rand(device, dtype, F, K)
         norm, residual = torch.ones(K, device=device), rand(device, dtype, B, F)
-        if kind == "norm_linear":
-            return lambda ops: ops.norm_linear(x, norm, weight, eps=1e-6)
+        if kind != "linear_residual":
+            return lambda ops: getattr(ops, kind)(x, norm, weight, eps=1e-6)
         return lambda ops: ops.linear_residual(x, weight, residual)
 
     return Subject(
         operation="linear",
         shape=f"{kind} {B} x {K} -> {F}",
         geometry={},
-        num_bytes=(F * K + B * (F + K)) * item,
+        num_bytes=(F * K + B * (left + K)) * item,
         num_flops=2 * B * F * K,
         make=make,
     )

@@ -31,6 +31,18 @@ class NormLinear(Protocol):
     ) -> Tensor: ...
 
 
+class NormGated(Protocol):
+    """``silu(gate) * up`` of ``[gate | up]``, which is :class:`NormLinear` → ``[T, F]``.
+
+    ``weight_EH`` has 2·F rows: those of all gates, then those of what they gate. A backend may
+    round both to the dtype of x before they meet, or keep them in fp32.
+    """
+
+    def __call__(
+        self, x_TH: Tensor, norm_H: Tensor, weight_EH: Tensor, *, eps: float
+    ) -> Tensor: ...
+
+
 class LinearResidual(Protocol):
     """``residual_TH + x_TF @ weight_HF.T + bias_H`` → ``[T, H]``."""
 
@@ -45,4 +57,5 @@ class Linear:
 
     linear: Product
     norm_linear: NormLinear
+    norm_gated: NormGated
     linear_residual: LinearResidual

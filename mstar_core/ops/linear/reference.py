@@ -18,6 +18,12 @@ def norm_linear(x_TH: Tensor, norm_H: Tensor, weight_FH: Tensor, *, eps: float) 
     return F.linear(rms_norm(x_TH, norm_H, eps), weight_FH)
 
 
+def norm_gated(x_TH: Tensor, norm_H: Tensor, weight_EH: Tensor, *, eps: float) -> Tensor:
+    """See :class:`~mstar_core.ops.linear.contract.NormGated`."""
+    gate_TF, up_TF = norm_linear(x_TH, norm_H, weight_EH, eps=eps).chunk(2, -1)
+    return F.silu(gate_TF) * up_TF
+
+
 def linear_residual(
     x_TF: Tensor, weight_HF: Tensor, residual_TH: Tensor, bias_H: Tensor | None = None
 ) -> Tensor:

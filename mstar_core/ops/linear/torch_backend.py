@@ -18,6 +18,7 @@ class TorchLinear(Backend):
         return Linear(
             linear=reference.linear,
             norm_linear=reference.norm_linear,
+            norm_gated=reference.norm_gated,
             linear_residual=reference.linear_residual,
         )
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from attrs import frozen
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mstar_core.ops.gated_delta import GdnWeights
 from mstar_core.ops.linear.contract import Linear
@@ -145,9 +144,8 @@ class MLP(nn.Module):
 
     def forward(self, x_TH: Tensor) -> Tensor:
         """``x_TH`` with the MLP's output added."""
-        both_T = self.linear.norm_linear(x_TH, self.norm.scale, self.gate_up, eps=self.norm.eps)
-        gate_TF, up_TF = both_T.chunk(2, -1)
-        return self.linear.linear_residual(F.silu(gate_TF) * up_TF, self.down, x_TH)
+        gated_TF = self.linear.norm_gated(x_TH, self.norm.scale, self.gate_up, eps=self.norm.eps)
+        return self.linear.linear_residual(gated_TF, self.down, x_TH)
 
 
 class Layer(nn.Module):

@@ -28,7 +28,7 @@ POINTERS = {
     torch.int64: "*i64",
     torch.bool: "*i1",
 }
-OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "maxnreg"}
+OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "maxnreg", "launch_pdl"}
 
 
 class Launch:

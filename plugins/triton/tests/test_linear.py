@@ -7,8 +7,8 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.cases import normal, seeded
 from mstar_core.ops.functional import rms_norm
 from mstar_core.ops.linear import reference
-from mstar_triton.linear import backend
-from mstar_triton.linear.backend import BACKEND, MOST_ROWS, tiles
+from mstar_triton.linear.backend import BACKEND
+from mstar_triton.linear.launches import MOST_ROWS, Ends, FewRows, taken, tiles
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -17,10 +17,10 @@ SIZES = [
     (1, 2000, 9),
     (2, 72, 40),
     (17, 300, 20),
-    (40, 130, 33),
-    (64, 64, 70),
-    (70, 48, 20),
+    (40, 600, 33),
+    (100, 64, 70),
 ]
+GATED = [(1, 600, 40), (3, 100, 24), (40, 130, 33), (130, 24, 70)]
 
 
 @pytest.fixture
@@ -62,28 +62,63 @@ def test_a_norm_of_large_fp16_stays_finite(ops, rows, device):
     torch.testing.assert_close(got.float().cpu(), torch.full((rows, 16), 3.0), atol=0, rtol=1e-2)
 
 
+@each_device
+@pytest.mark.parametrize(
+    "size", [(1, 600, 40), (3, 100, 24), (40, 130, 33), (130, 24, 70)], ids=str
+)
+def test_a_gate_stands_behind_both_products(ops, size, device):
+    T, K, N = size
+    g = seeded(size)
+    made = [normal(g, T, K), normal(g, 2 * N, K) * K**-0.5]
+    x, weight = (t.to(device, torch.bfloat16) for t in made)
+    norm = normal(g, K).to(device)
+    wide = [t.float().cpu() for t in (x, weight, norm)]
+    gate, up = (rms_norm(wide[0], wide[2], 1e-5) @ wide[1].T).chunk(2, -1)
+    got = ops.norm_gated(x, norm, weight, eps=1e-5)
+    assert got.dtype == torch.bfloat16
+    want = gate * gate.sigmoid() * up
+    torch.testing.assert_close(got.float().cpu(), want, atol=4e-2, rtol=4e-2)
+
+
+@each_device
+def test_parts_count_themselves_from_zero_to_zero(device):
+    """So the next product, and every replay of a captured one, finds what the first one found."""
+    g, product = seeded("parts"), FewRows()
+    x, weight = (normal(g, rows, 600).to(device, torch.float16) for rows in (5, 70))
+    first = product(x, weight, Ends())
+    assert tiles(5, 70, 600, gated=False)["SPLITS"] == 4
+    for _ in range(3):
+        assert torch.equal(product(x, weight, Ends()), first)
+    want = x.float() @ weight.float().T
+    torch.testing.assert_close(first.float(), want, atol=0.1, rtol=1e-2)
+
+
 @pytest.mark.parametrize("rows", [0, MOST_ROWS + 1])
-def test_no_rows_and_many_rows_are_torchs(ops, rows, monkeypatch):
-    monkeypatch.setattr(backend, "product", None)
+def test_no_rows_and_many_rows_are_torchs(ops, rows):
     x, weight = torch.ones(rows, 8, dtype=torch.bfloat16), torch.ones(3, 8, dtype=torch.bfloat16)
+    assert not taken(x, weight)
     assert torch.equal(ops.linear(x, weight), reference.linear(x, weight))
 
 
-def test_few_outputs_are_cut_into_narrow_columns():
-    assert tiles(16, 1024, 2048)["BLOCK_N"] == 16
-    assert tiles(16, 8224, 1024)["BLOCK_N"] == 32
-    assert tiles(64, 8224, 1024)["BLOCK_N"] == 64
-    assert tiles(2, 248320, 1024)["BLOCK_N"] == 128
-    assert tiles(3, 248320, 1024)["BLOCK_M"] == 16
-    assert tiles(128, 7168, 1024)["num_warps"] == 8
+def test_tiles_follow_from_rows_and_outputs():
+    def chosen(*shape, gated=False):
+        tile = tiles(*shape, gated)
+        return [tile[n] for n in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_stages")]
+
+    assert chosen(3, 1024, 2048) == [16, 32, 4, 6]
+    assert chosen(64, 1024, 3584) == [64, 32, 4, 4]
+    assert chosen(16, 8224, 1024) == [16, 32, 1, 6]
+    assert chosen(64, 8224, 1024) == [64, 64, 1, 4]
+    assert chosen(128, 3584, 1024, gated=True) == [128, 32, 1, 4]
+    assert chosen(2, 248320, 1024) == [16, 128, 1, 3]
 
 
 @pytest.mark.parametrize(("rows", "outputs", "ours"), [
-    (64, 1024, True), (65, 1024, False), (128, 8224, True), (129, 8224, False),
+    (128, 1024, True), (129, 8224, False), (32, 248320, True), (33, 248320, False),
 ])  # fmt: skip
-def test_wide_outputs_take_more_rows(rows, outputs, ours):
+def test_a_head_of_many_rows_is_torchs(rows, outputs, ours):
     x, weight = (torch.empty(n, 32, dtype=torch.bfloat16) for n in (rows, outputs))
-    assert backend.taken(x, weight) == ours
+    assert taken(x, weight) == ours
 
 
 def test_fp32_is_left_to_another_backend():

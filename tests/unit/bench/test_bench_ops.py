@@ -16,7 +16,7 @@ from mstar_core.plugins.builtin import OPERATIONS, core_registries
 
 SMALL = Sizes(
     heads=(4, 2, 16), encoder=(2, 2, 8), delta=(2, 4, 8), projections=((24, 16),),
-    outputs=((16, 24),), vocab=(64, 16), context=40, prompt=9, clip=7, page_tokens=8, prompts=(2,),
+    gated=(24, 16), outputs=((16, 24),), vocab=(64, 16), context=40, prompt=9, clip=7, page_tokens=8, prompts=(2,),
 )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def test_only_some_operations_are_timed():
     assert [one.shape for one in found] == [
         "norm_linear 2 x 16 -> 24",
         "norm_linear 2 x 16 -> 64",
+        "norm_gated 2 x 16 -> 24",
         "linear_residual 2 x 24 -> 16",
     ]
 

@@ -15,10 +15,11 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.sampling import Sampled, SamplePlan, Sampling, reference
 from mstar_core.ops.sampling.contract import GREEDY_BELOW, OPERATION
 from mstar_triton.backend import FUSED, PROGRAMS, TritonBackend
-from mstar_triton.linear.backend import linear
+from mstar_triton.linear.backend import Products
 from mstar_triton.sampling.draw_kernels import draw_kernel
 from mstar_triton.sampling.greedy_kernels import settle_kernel, survey_kernel
 
+PRODUCTS = Products()
 BLOCK = 2048
 """Ids that a program looks at together."""
 DRAW_BLOCK = 4096
@@ -83,7 +84,7 @@ def head_sample(
     hidden_BH: Tensor, weight_VH: Tensor, plan: SamplePlan, *, draw: int = 0
 ) -> Sampled:
     """See :class:`~mstar_core.ops.sampling.contract.HeadSample`."""
-    return sample(linear(hidden_BH, weight_VH), plan, draw=draw)
+    return sample(PRODUCTS.linear(hidden_BH, weight_VH), plan, draw=draw)
 
 
 class TritonSampling(TritonBackend):
