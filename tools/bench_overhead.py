@@ -147,10 +147,11 @@ def bare_server(answer: bytes) -> Iterator[int]:
 
 
 @contextmanager
-def our_server() -> Iterator[tuple[int, Path]]:
+def our_server(*sets: str) -> Iterator[tuple[int, Path]]:
     """The port of a ready ``mstar-core serve echo``, and its log."""
     log = Path(tempfile.mkstemp(prefix="overhead-", suffix=".log")[1])
     command = [sys.executable, "-m", "mstar_core", "serve", "echo", "--port", "0"]
+    command += [part for one in sets for part in ("--set", one)]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, stdout=file, stdin=subprocess.DEVNULL)
     try:

@@ -8,6 +8,9 @@ Each round starts nothing anew: the same `mstar-core serve echo` of one API proc
     chunks    8 at a time: the engine's steps are short, so nearly every token is its own event
     tokens    64 at a time: what has arrived is sent together
 
+With `--paced`, instead: 200 streams of one event each 40 ms, since one request more delays every
+step by that time; how evenly they come.
+
 Printed per load: medians over the rounds with least and greatest, and the processor time of the
 server's processes by the time that passed, and by the event.
 """
@@ -19,11 +22,14 @@ import json
 import os
 import re
 import shlex
+import socket
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bench_overhead import our_server
+from bench_overhead import our_server, request
 
 from mstar_core.bench.machine import described
 from mstar_core.bench.prompts import Asks
@@ -32,7 +38,10 @@ from mstar_core.bench.serve import Run, measure
 TICKS = os.sysconf("SC_CLK_TCK")
 LOADS = {"chunks": 8, "tokens": 64}
 """Requests at a time."""
+STREAMS, STEP_S = 200, 0.04
+PACED = ("model.options.faults=true", "engine.max_rows=256", "limits.request_timeout_s=3600")
 SHOWN = ("events_per_s", "tokens_per_s", "tokens_per_chunk", "itl_median_ms", "itl_p99_ms")
+Rounds = dict[str, list[dict[str, float]]]
 SHARES = ("engine", "api", "client")
 
 
@@ -42,9 +51,20 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def one(port: int, pids: dict[str, int], concurrency: int, requests: int) -> dict[str, float]:
+@contextmanager
+def pacemaker(port: int) -> Iterator[None]:
+    """One request that delays every step of the engine, as long as it is open."""
+    fields = {"prompt": f"!delay={STEP_S} x", "max_tokens": 60_000, "ignore_eos": True}
+    with socket.create_connection(("127.0.0.1", port)) as opened:
+        opened.sendall(request("/v1/completions", fields))
+        yield
+
+
+def one(
+    port: int, pids: dict[str, int], concurrency: int, requests: int, tokens: int = 512
+) -> dict[str, float]:
     """One round of one load."""
-    asks = Asks(route="completions", model="echo", words=8, output_tokens=512, ignore_eos=True)
+    asks = Asks(route="completions", model="echo", words=8, output_tokens=tokens, ignore_eos=True)
     url = f"http://127.0.0.1:{port}"
     before = {role: cpu_s(pid) for role, pid in pids.items()}
     run = Run(url=url, asks=asks, requests=requests, concurrency=concurrency, warmup=0)
@@ -65,22 +85,36 @@ def one(port: int, pids: dict[str, int], concurrency: int, requests: int) -> dic
     }
 
 
+def unpaced(port: int, pids: dict[str, int], args: argparse.Namespace) -> Rounds:
+    """The two loads in turns."""
+    each: Rounds = {name: [] for name in LOADS}
+    for concurrency in LOADS.values():
+        one(port, pids, concurrency, 100)
+    for _ in range(args.rounds):
+        for name, concurrency in LOADS.items():
+            each[name].append(one(port, pids, concurrency, args.requests))
+    return each
+
+
+def paced(port: int, pids: dict[str, int], args: argparse.Namespace) -> Rounds:
+    """Streams at one pace, all at once."""
+    with pacemaker(port):
+        rounds = [one(port, pids, STREAMS, STREAMS, tokens=250) for _ in range(args.rounds)]
+    return {"paced": rounds}
+
+
 def main() -> None:
     """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=400, help="of each load and round")
+    parser.add_argument("--paced", action="store_true", help="200 streams of 25 events a second")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     loads = [os.getloadavg()[0]]
-    with our_server() as (port, log):
+    with our_server(*(PACED if args.paced else ())) as (port, log):
         pids = {"engine": _pid(log, "engine"), "api": _pid(log, "API process 0")}
-        each: dict[str, list[dict[str, float]]] = {name: [] for name in LOADS}
-        for concurrency in LOADS.values():
-            one(port, pids, concurrency, 100)
-        for _ in range(args.rounds):
-            for name, concurrency in LOADS.items():
-                each[name].append(one(port, pids, concurrency, args.requests))
+        each = paced(port, pids, args) if args.paced else unpaced(port, pids, args)
     loads.append(os.getloadavg()[0])
     machine = described(shlex.join(["python", *sys.argv]))
     for name, value in machine.items():
