@@ -26,11 +26,12 @@ def pages(root):
 def names_in(path):
     """Functions, classes and ``Class.method`` of a module."""
     found = set()
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, functions | ast.ClassDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{i.name}" for i in node.body if isinstance(i, ast.FunctionDef)}
+            found |= {f"{node.name}.{i.name}" for i in node.body if isinstance(i, functions)}
     return found
 
 
