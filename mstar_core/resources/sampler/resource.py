@@ -115,6 +115,8 @@ class SamplerResource(Resource):
         if plan.keeps:
             self.kept.keep(plan)
         logits_BV = logits_BV[:, : self.vocab]
+        if not (self.chain.rules or plan.penalised):
+            return _reported(self.ops.sample(logits_BV, plan, draw=draw))
         finite_B = self.ops.finite(logits_BV)
         states = self.chain.read(plan)
         ruled_BV = self.chain.apply(logits_BV.float(), states, plan)

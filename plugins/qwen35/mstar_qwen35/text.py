@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.step import Plan
@@ -32,7 +31,7 @@ class TextSubmodule(NodeSubmodule):
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Plan]
     ) -> dict[str, Tensor]:
         rope = self._position.rope(plans["position"])
-        x_TH = F.embedding(inputs["ids"], self.embed)
+        x_TH = self.embed[inputs["ids"]]
         for layer in self.layers:
             x_TH = layer(x_TH, plans, rope)
         x_BH = self._sampler.last(x_TH, plans["sampler"])
