@@ -61,7 +61,7 @@ WHEN = {
     "body_too_large": "the body is larger than `limits.max_body_bytes`",
     "unsupported_media_type": "the body's `Content-Type` is not the route's",
     "rate_limit_exceeded": "this key has too many open requests, or began too many this minute",
-    "overloaded": "open requests together hold as much as the server takes",
+    "overloaded": "open requests, or those that wait in the engine, are all the server takes",
     "cancelled": "the request was cancelled",
     "client_too_slow": "the client did not read what waited for it",
     "request_failed": "the model failed on this request; others go on",
