@@ -45,12 +45,13 @@ async def warm_up(service: Service, front: Front, link: RemoteLink, kind: str) -
         if arrived.ended is not None:
             break
     error, code = arrived.ended.error, arrived.ended.code
-    if error is not None and code is not None:
+    is_refusal = code in (None, "overloaded")
+    if error is not None and not is_refusal:
         raise MstarError.of_facts(error).under(f"warm-up of {kind}")
     if error is not None:
         log.warning("no warm-up of %s: %s", kind, MstarError.of_facts(error))
     front.decode(tokens)
-    return code is None
+    return is_refusal
 
 
 def _spoken(front: Front) -> dict[str, str]:
