@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
@@ -19,6 +21,18 @@ FUSED = {"enable_fp_fusion": True}
 """A product and a sum may be one instruction; said because Triton warns where it is left out."""
 AMD = torch.version.hip is not None
 """The other vendor's compute units hold 64 KiB of shared memory, a fraction of a tile here."""
+
+
+def early(x: Tensor, all_wait: bool = True) -> dict[str, Any]:
+    """How a kernel is launched that sets itself up while the one before it ends.
+
+    Every program of it must wait for that one, so not where some may return first. A kernel that
+    writes more than activations lets no other begin (``gdc_launch_dependents``), unless that one
+    waits first of all: so what a kernel reads before it waits, besides weights, is old.
+    """
+    if AMD or x.device.type == "cpu" or not all_wait:
+        return {"PDL": False}
+    return {"PDL": True, "launch_pdl": True}
 
 
 class TritonBackend(Backend):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from mstar_triton.attention.rows_kernels import cells_of, keep, prepared
 
@@ -16,6 +17,7 @@ def decode_kernel(
     width, page_tokens, scale, eps,
     N: tl.constexpr, R: tl.constexpr, D: tl.constexpr, ROT: tl.constexpr, SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """One program per row, key head and split; the R query heads of a key head go together.
 
@@ -33,6 +35,10 @@ def decode_kernel(
     if cos_ptr is not None:
         cos_ptr += b * ROT
         sin_ptr += b * ROT
+    if PDL:
+        if SPLITS > 1:
+            cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
     q = prepared(q_ptr, b * q_row + n * q_head, d, ok, q_norm_ptr, cos_ptr, sin_ptr, eps, D, ROT)
     best = tl.full((BLOCK_M,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
@@ -88,13 +94,15 @@ def decode_kernel(
 def combine_kernel(
     part_ptr, stat_ptr, gate_ptr, o_ptr, lead_ptr, gate_row, gate_head,
     N: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_S: tl.constexpr,
+    BLOCK_S: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One program per row and query head: the splits, each by its weight, then the gate."""
     b, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if lead_ptr is not None:
         if b >= tl.load(lead_ptr):
             return
+    if PDL:
+        cuda.gdc_wait()
     s, d = tl.arange(0, BLOCK_S), tl.arange(0, BLOCK_D)
     at = (b * N + n) * SPLITS + s
     best = tl.load(stat_ptr + 2 * at, mask=s < SPLITS, other=float("-inf"))

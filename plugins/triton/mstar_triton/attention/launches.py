@@ -15,7 +15,7 @@ from mstar_core.ops.paged_attention import AttentionStep, PagedPlan
 from mstar_core.ops.ragged_attention import RaggedPlan
 from mstar_triton.attention.decode_kernels import combine_kernel, decode_kernel
 from mstar_triton.attention.prefill_kernels import prefill_kernel, prepare_kernel
-from mstar_triton.backend import AMD, FUSED, PROGRAMS
+from mstar_triton.backend import AMD, FUSED, PROGRAMS, early
 
 LOG2_E = 1.4426950408889634
 """Kernels take powers of two, so scores are scaled by this too."""
@@ -157,13 +157,14 @@ def decode(
         pools[0].stride(2), pages_BW.stride(0), p, step.scale * LOG2_E, step.eps,
         N=N, R=heads.group, D=D, ROT=0 if norms[2] is None else norms[2].shape[-1], SPLITS=splits,
         BLOCK_M=max(16, pow2(heads.group)), BLOCK_D=heads.block_d, BLOCK_S=heads.keys,
-        **heads.options(3),
+        **early(out, plan.num_lead_1 is None), **heads.options(3),
     )  # fmt: skip
     if splits > 1:
         launch(
             combine_kernel[(rows, N)],
             parts, stats, gate, out, plan.num_lead_1, *strides(gate),
-            N=N, D=D, SPLITS=splits, BLOCK_D=heads.block_d, BLOCK_S=pow2(splits), **FUSED,
+            N=N, D=D, SPLITS=splits, BLOCK_D=heads.block_d, BLOCK_S=pow2(splits),
+            **early(out, plan.num_lead_1 is None), **FUSED,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mstar_core.launch import launch
 from mstar_core.ops.gated_delta import GatedDeltaRows, GdnPools, GdnWeights
-from mstar_triton.backend import AMD, FUSED
+from mstar_triton.backend import AMD, FUSED, early
 from mstar_triton.gated_delta.decode_kernels import decode_kernel
 from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_kernel
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
@@ -80,7 +80,7 @@ def decode(
         pools.ssm_SHDE.stride(0), weights.eps,
         **sizes.constants, K=sizes.conv_taps, BLOCK_D=block_d, BLOCK_E=block_e,
         BLOCK_K=int(triton.next_power_of_2(sizes.conv_taps)),
-        **decode_options(block_d * block_e), **FUSED,
+        **early(out_TV, plan.num_lead_1 is None), **decode_options(block_d * block_e), **FUSED,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mstar_core.launch import launch
 from mstar_core.ops.functional import rms_norm
-from mstar_triton.backend import AMD, FUSED
+from mstar_triton.backend import AMD, FUSED, early
 from mstar_triton.linear.kernels import few_rows_kernel, gate_kernel, norm_kernel, one_row_kernel
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -52,13 +52,6 @@ def taken(x_TH: Tensor, weight_FH: Tensor) -> bool:
         and x_TH.dtype == weight_FH.dtype
         and x_TH.dtype in DTYPES
     )
-
-
-def early(x: Tensor) -> dict[str, Any]:
-    """How a kernel is launched that sets itself up while the one before it ends."""
-    if AMD or x.device.type == "cpu":
-        return {"PDL": False}
-    return {"PDL": True, "launch_pdl": True}
 
 
 def normed(x_TH: Tensor, norm_H: Tensor, eps: float) -> Tensor:
@@ -110,13 +103,14 @@ def one_row(x_1H: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
 def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, Any]:
     """A program reads its columns alone, and a part of them where there are few."""
     block_m, columns, depth, warps, stages = max(16, pow2(T)), 32, 128, 4, 4
+    splits = 1
     if N >= HEAD:
         columns, stages = 128, 3
-    elif block_m <= 32:
-        stages = 6
-    elif N >= WIDE and not gated:
-        columns = 64
-    splits = 1 if N >= WIDE or gated else min(SPLITS, triton.cdiv(K, depth))
+    elif N >= WIDE or gated:
+        block_m = max(64, block_m)  # from 64 a product is of the warps together, and faster
+        columns = 32 if gated else 64
+    else:
+        splits = min(SPLITS, triton.cdiv(K, depth))
     if AMD:
         depth, stages = (64 if block_m > 64 else depth), 2
     return {
