@@ -50,6 +50,7 @@ else
 	$(BIN)/mstar-core generate qwen35_tiny.yaml --chat --report --prompt "$(PROMPT)"
 	@echo
 	echo "A real model next:"
+	echo "  $(BIN)/mstar-core serve echo      # a server without a model, ready in seconds"
 	echo "  $(BIN)/mstar-core generate qwen35.yaml --set model.path=FOLDER-or-hub-id --chat --prompt \"...\""
 	echo "  make demo MODEL=WHISPER-FOLDER AUDIO=FILE.wav"
 endif
