@@ -63,7 +63,7 @@ def _match_weights(wired: Wired) -> tuple[str, ...]:
         return ()
     modules = {name: node.submodule for name, node in wired.nodes.items()}
     maps = {name: wired.model.weight_map(name) for name in modules}
-    checkpoint = open_checkpoint(wired.folder)
+    checkpoint = open_checkpoint(wired.folder, wired.model.weight_folders)
     plan = plan_weights(
         modules, maps, checkpoint.shapes, dtypes=checkpoint.dtypes, where=str(wired.folder)
     )

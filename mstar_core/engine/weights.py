@@ -27,7 +27,7 @@ def fill_weights(wired: Wired, progress: Callable[[str, int, int], None]) -> tup
     report = load_weights(
         modules,
         maps,
-        open_checkpoint(wired.folder),
+        open_checkpoint(wired.folder, wired.model.weight_folders),
         wired.device,
         lambda done, total: progress("weights", done, total),
     )

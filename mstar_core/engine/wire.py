@@ -110,7 +110,7 @@ def open_model(resolved: Resolved, wiring: Wiring, offline: bool) -> tuple[Model
     """The configured model over its checkpoint's configuration files, and that folder."""
     config = resolved.config.model
     cls = wiring.models.resolve(config.name)
-    folder = _folder(resolved, cls.has_checkpoint, offline)
+    folder = _folder(resolved, cls, offline)
     options = resolved.structure_options(
         cls.Options, owner=wiring.models.entries[config.name].owner
     )
@@ -178,9 +178,9 @@ def _dtype(configured: str, model: Model, target: str) -> tuple[torch.dtype, str
     return torch_dtype_named(configured, model.default_dtype()), detail
 
 
-def _folder(resolved: Resolved, has_checkpoint: bool, offline: bool) -> Path:
+def _folder(resolved: Resolved, cls: type[Model], offline: bool) -> Path:
     """The checkpoint's folder; for a model without one, that of the configuration."""
-    path = resolved.checkpoint
+    path, has_checkpoint = resolved.checkpoint, cls.has_checkpoint
     if has_checkpoint == (path is None):
         raise ConfigError(
             where="model.path",
@@ -194,4 +194,5 @@ def _folder(resolved: Resolved, has_checkpoint: bool, offline: bool) -> Path:
         )
     if path is None:
         return resolved.file.parent
-    return resolve_checkpoint(path, resolved.config.model.revision, offline=offline)
+    revision, inner = resolved.config.model.revision, cls.weight_folders
+    return resolve_checkpoint(path, revision, offline=offline, inner=inner)

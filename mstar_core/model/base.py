@@ -84,6 +84,8 @@ class Model(ABC):
     has_checkpoint: ClassVar[bool] = True
     """False: the model has no files. ``model.path`` stays unset, ``open`` is given the folder of
     the configuration, and nothing fills its parameters."""
+    weight_folders: ClassVar[tuple[str, ...]] = ()
+    """Folders inside the checkpoint's that hold weights of the model too."""
 
     @classmethod
     @abstractmethod

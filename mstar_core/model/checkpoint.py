@@ -54,13 +54,18 @@ class Checkpoint:
         return torch.frombuffer(buffer, dtype=dtype).view(shape)
 
 
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """Read the headers of a folder's safetensors files; no weights.
+def open_checkpoint(folder: Path, inner: Iterable[str] = ()) -> Checkpoint:
+    """Read the headers of a folder's safetensors files, and of folders ``inner`` to it; no weights.
 
     ``model.safetensors`` if it is there, else the files of ``model.safetensors.index.json``, else
     every ``*.safetensors``. Raises CheckpointError naming the files that are missing, broken or
     give one tensor twice.
     """
+    found = [_opened(folder), *(_opened(folder / name) for name in inner)]
+    return found[0] if len(found) == 1 else _joined(folder, found)
+
+
+def _opened(folder: Path) -> Checkpoint:
     single, index = folder / SINGLE, folder / INDEX
     if single.exists():
         return _gathered(folder, [single])
@@ -78,15 +83,22 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
+def _joined(folder: Path, parts: Iterable[Checkpoint]) -> Checkpoint:
+    return _once(folder, (tensor for part in parts for tensor in part.tensors.values()))
+
+
 def _gathered(folder: Path, files: Iterable[Path]) -> Checkpoint:
+    return _once(folder, (tensor for file in files for tensor in read_header(file)))
+
+
+def _once(folder: Path, given: Iterable[StoredTensor]) -> Checkpoint:
     tensors: dict[str, StoredTensor] = {}
     twice: list[str] = []
-    for file in files:
-        for tensor in read_header(file):
-            if tensor.name in tensors:
-                first = tensors[tensor.name].file.name
-                twice.append(f"{tensor.name} is in {first} and in {file.name}")
-            tensors[tensor.name] = tensor
+    for tensor in given:
+        if tensor.name in tensors:
+            first, file = (t.file.relative_to(folder) for t in (tensors[tensor.name], tensor))
+            twice.append(f"{tensor.name} is in {first} and in {file}")
+        tensors[tensor.name] = tensor
     if twice:
         raise CheckpointError(
             where=str(folder),

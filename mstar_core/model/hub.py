@@ -16,8 +16,10 @@ from mstar_core.model.checkpoint import open_checkpoint
 CONFIG = "config.json"
 PACKAGE = "package:"
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-UNWANTED = ("*.fp32*", "*/*.safetensors")
-"""A second copy in another dtype, and weights of other formats in folders of their own."""
+UNWANTED = ("*.fp32*",)
+"""A second copy in another dtype."""
+UNWANTED_INSIDE = "*/*.safetensors"
+"""Weights of other formats, in folders of their own."""
 WANT = "a checkpoint folder, or a hub id such as org/name"
 
 
@@ -28,12 +30,14 @@ def resolve_checkpoint(
     offline: bool = False,
     progress: Callable[[str], None] | None = None,
     cache: Path | None = None,
+    inner: tuple[str, ...] = (),
 ) -> Path:
     """The folder of a checkpoint; downloads it only if it is neither a folder nor in the cache.
 
     ``progress`` is told, in a sentence, before a download begins; the hub client's own bar runs on
-    stderr. ``cache`` is the hub's cache folder where it is not the usual one. Raises
-    CheckpointError saying what was looked for and where.
+    stderr. ``cache`` is the hub's cache folder where it is not the usual one; ``inner`` are folders
+    of the checkpoint that hold weights too. Raises CheckpointError saying what was looked for and
+    where.
     """
     if path_or_id.startswith(PACKAGE):
         return _with_config(_in_package(path_or_id))
@@ -51,7 +55,7 @@ def resolve_checkpoint(
             want=WANT,
             fix="check the spelling; a path that is not absolute starts at the current folder",
         )
-    cached, why = _from_cache(path_or_id, revision, cache)
+    cached, why = _from_cache(path_or_id, revision, cache, inner)
     if cached is not None:
         return cached
     if offline:
@@ -63,7 +67,8 @@ def resolve_checkpoint(
         )
     if progress is not None:
         progress(f"{path_or_id} is not a folder, and {why}: downloading it from the hub")
-    return _downloaded(path_or_id, revision, cache, why)
+    ignored = [*UNWANTED, *(() if inner else (UNWANTED_INSIDE,))]
+    return _downloaded(path_or_id, revision, cache, why, ignored)
 
 
 def _in_package(written: str) -> Path:
@@ -96,7 +101,9 @@ def _with_config(folder: Path) -> Path:
     )
 
 
-def _from_cache(name: str, revision: str | None, cache: Path | None) -> tuple[Path | None, str]:
+def _from_cache(
+    name: str, revision: str | None, cache: Path | None, inner: tuple[str, ...]
+) -> tuple[Path | None, str]:
     """The complete snapshot in the cache, or None and why there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -109,13 +116,15 @@ def _from_cache(name: str, revision: str | None, cache: Path | None) -> tuple[Pa
         at = f" at revision {revision}" if revision else ""
         return None, f"not found in the hub cache{at}"
     try:
-        open_checkpoint(_with_config(folder))
+        open_checkpoint(_with_config(folder), inner)
     except CheckpointError as error:
         return None, f"incomplete in the hub cache ({error.got})"
     return folder, ""
 
 
-def _downloaded(name: str, revision: str | None, cache: Path | None, why: str) -> Path:
+def _downloaded(
+    name: str, revision: str | None, cache: Path | None, why: str, ignored: list[str]
+) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
@@ -124,7 +133,7 @@ def _downloaded(name: str, revision: str | None, cache: Path | None, why: str) -
             revision=revision,
             cache_dir=cache,
             allow_patterns=list(WANTED),
-            ignore_patterns=list(UNWANTED),
+            ignore_patterns=ignored,
         )
     except Exception as error:  # whatever the client raises, the reader needs the id and a remedy
         reason = " ".join(str(error).split())[:300]

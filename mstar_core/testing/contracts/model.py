@@ -163,7 +163,7 @@ class ModelContract:
         )
         if not made.model.has_checkpoint:
             pytest.skip("this model has no checkpoint")
-        checkpoint = open_checkpoint(made.folder)
+        checkpoint = open_checkpoint(made.folder, made.model.weight_folders)
         modules = {name: node.submodule for name, node in made.nodes.items()}
         maps = {name: made.model.weight_map(name) for name in modules}
         plan_weights(modules, maps, checkpoint.shapes, where=str(made.folder))

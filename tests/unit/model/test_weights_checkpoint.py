@@ -212,3 +212,16 @@ def test_headers_are_read_without_torch(sharded):
         f"open_checkpoint(pathlib.Path({str(sharded)!r})); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_folders_inside_belong_to_the_checkpoint_where_they_are_named(tmp_path):
+    (tmp_path / "codec").mkdir()
+    save_file({"a": torch.zeros(2)}, tmp_path / "model.safetensors")
+    save_file({"b": torch.ones(3)}, tmp_path / "codec" / "model.safetensors")
+    assert open_checkpoint(tmp_path).shapes == {"a": (2,)}
+    both = open_checkpoint(tmp_path, ("codec",))
+    assert both.shapes == {"a": (2,), "b": (3,)}
+    assert torch.equal(both.rows("b", 1, 3), torch.ones(2))
+    save_file({"a": torch.ones(3)}, tmp_path / "codec" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"a is in model\.safetensors and in codec/model"):
+        open_checkpoint(tmp_path, ("codec",))

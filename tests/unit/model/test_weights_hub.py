@@ -69,6 +69,15 @@ def test_offline_a_model_that_is_not_cached_says_so(cache, name, revision):
     assert "--offline was given" in caught.value.got
 
 
+def test_offline_a_model_whose_inner_folder_is_not_cached_says_so(cache):
+    with pytest.raises(CheckpointError, match=r"incomplete in the hub cache \(no weights\)"):
+        resolve_checkpoint("org/tiny", offline=True, cache=cache, inner=("codec",))
+    inner = cache / "models--org--tiny" / "snapshots" / SHA / "codec"
+    inner.mkdir()
+    save_file({"b": torch.zeros(1)}, inner / "model.safetensors")
+    assert resolve_checkpoint("org/tiny", offline=True, cache=cache, inner=("codec",)).name == SHA
+
+
 def test_offline_a_model_that_is_half_cached_says_what_is_missing(cache):
     (cache / "models--org--tiny" / "snapshots" / SHA / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"incomplete in the hub cache \(no weights\)"):
