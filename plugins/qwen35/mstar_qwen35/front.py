@@ -133,9 +133,10 @@ class Qwen35Front(Front):
                 fix="send the text as a prompt, or use a checkpoint with a chat template",
             )
         switch = {} if think is None else {"enable_thinking": think}
+        shown = for_template(messages)
         try:
             text: str = self.tokenizer.apply_chat_template(
-                for_template(messages),
+                shown,
                 tools=tools,
                 tokenize=False,
                 add_generation_prompt=answer,

@@ -88,6 +88,16 @@ def test_text_comes_back_whole_and_thinking_tags_stay(front):
     assert front.decode(front.text_request("<|im_start|>x<|im_end|>").arrays["ids"].tolist()) == "x"
 
 
+@pytest.mark.parametrize("arguments", ["{nope", "[1]", 5])
+def test_arguments_that_are_no_object_are_refused_where_they_are(front, arguments):
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [*user("hi"), {"role": "assistant", "content": None, "tool_calls": [call]}]
+    with pytest.raises(RequestError) as caught:
+        front.chat_request(messages)
+    assert caught.value.where == "messages[1].tool_calls.function.arguments"
+    assert caught.value.got == arguments
+
+
 @pytest.mark.parametrize("kind", ["image", "image_url", "video"])
 def test_an_image_is_refused_in_words(front, kind):
     with pytest.raises(RequestError, match="images are not served yet") as caught:
