@@ -13,6 +13,7 @@ from attrs import frozen
 
 from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError, Words
+from mstar_core.serving.keys import Keys
 
 BACKLOG = 2048
 
@@ -52,6 +53,8 @@ def check_server(config: ServerConfig, *, insecure: bool) -> None:
         )
     if config.tls_cert is not None and config.tls_key is not None:
         _check_tls(config.tls_cert, config.tls_key)
+    if config.api_key_file is not None:
+        Keys.read(config.api_key_file)
 
 
 def is_local(host: str) -> bool:
@@ -130,11 +133,16 @@ def _check_tls(cert: str, key: str) -> None:
     import ssl
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(
             where="server.tls_cert",
             got=cert,
             want=f"a certificate chain in PEM, and its key ({error.strerror or error})",
-            fix="check both files, that they belong together, and that they are readable",
+            fix="check both files: they belong together, are readable, and have no pass phrase",
         ) from error
+
+
+def _no_password() -> str:
+    """Instead of a question on the terminal: a key with a pass phrase cannot be used."""
+    return ""

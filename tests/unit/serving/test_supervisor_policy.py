@@ -1,5 +1,8 @@
 """When a child is started again, when it is taken for hung, and what a start says of itself."""
 
+import shutil
+import subprocess
+
 import pytest
 
 from mstar_core.config.server import ServerConfig
@@ -86,8 +89,31 @@ def test_only_addresses_of_this_machine_need_no_key(host, local, tmp_path):
         with pytest.raises(ConfigError, match="--api-key-file FILE, or --insecure"):
             check_server(config, insecure=False)
     check_server(config, insecure=True)
-    check_server(ServerConfig(host=host, api_key_file=str(tmp_path)), insecure=False)
+    keys = tmp_path / "keys"
+    keys.write_text("k" * 20)
+    check_server(ServerConfig(host=host, api_key_file=str(keys)), insecure=False)
     check_server(ServerConfig(host=host, uds=str(tmp_path / "s")), insecure=False)
+
+
+def test_keys_that_cannot_be_used_are_said_before_anything_starts(tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("short")
+    for file in (keys, tmp_path / "none"):
+        with pytest.raises(ConfigError, match="got"):
+            check_server(ServerConfig(api_key_file=str(file)), insecure=False)
+
+
+def test_a_tls_key_with_a_pass_phrase_is_refused_and_nobody_is_asked(tmp_path):
+    """The question would go to the terminal, and each process would wait for its answer."""
+    files = {kind: tmp_path / f"{kind}.pem" for kind in ("cert", "key")}
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-passout", "pass:abcd"]
+    command += ["-subj", "/CN=localhost", "-keyout", files["key"], "-out", files["cert"]]
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here to write a certificate with")
+    subprocess.run(command, check=True, capture_output=True)
+    config = ServerConfig(tls_cert=str(files["cert"]), tls_key=str(files["key"]))
+    with pytest.raises(ConfigError, match="no pass phrase"):
+        check_server(config, insecure=False)
 
 
 def test_a_free_port_is_taken_and_said_in_the_address():
