@@ -12,7 +12,8 @@ from starlette.responses import Response
 from mstar_core.serving.exchange import Exchange
 
 METHODS = "GET, POST"
-HEADERS = "authorization, content-type, x-request-id"
+HEADERS = "authorization, content-type, x-request-id, *"
+"""The star is for the headers that client libraries add; it does not stand for the first."""
 EXPOSED = (
     "x-request-id, x-mstar-warning, retry-after, x-ratelimit-limit-requests, "
     "x-ratelimit-remaining-requests, x-ratelimit-reset-requests"
