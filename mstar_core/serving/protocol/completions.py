@@ -28,6 +28,9 @@ NO_OPS: dict[str, tuple[object, ...]] = {
     **fields.NO_OPS,
     "suffix": (None, ""),
     "best_of": (None, 1),
+    "response_format": (None, {"type": "text"}),
+    "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
 }
 """Fields that are known and not offered, and their values that ask for nothing."""
 

@@ -209,6 +209,9 @@ def test_what_is_not_offered_is_refused_by_name(both):
     assert both.chat(response_format={"type": "text"}).choices[0].message.content == SAID
     refused(lambda: both.chat(tools=TOOLS), bad, "unsupported_field", "tools")
     refused(lambda: both.text(suffix="a"), bad, "unsupported_field", "suffix")
+    for name, given in (("response_format", {"type": "json_object"}), ("tools", TOOLS)):
+        extra = {name: given}
+        refused(lambda extra=extra: both.text(extra_body=extra), bad, "unsupported_field", name)
     refused(lambda: both.text(best_of=2), bad, "unsupported_field", "best_of")
     refused(lambda: both.chat(n=9), bad, "limit_exceeded", "n")
     refused(lambda: both.chat(temperature=3), bad, "invalid_value", "temperature")
