@@ -72,6 +72,7 @@ def test_requests_of_one_connection_are_answered_in_order(talk):
 def test_what_is_no_http_gets_the_shape_of_all_errors(talk):
     head, _, body = talk(b"NO SUCH THING\r\n\r\n")[0].partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"x-request-id: " in head
     assert json.loads(body)["error"]["code"] == "invalid_value"
 
 
