@@ -75,7 +75,6 @@ async def ready(exchange: Exchange) -> Response:
     code = "draining" if phase == "draining" else "not_ready"
     message = f"The server takes no requests; its phase is {phase}."
     error = ApiError(code, message, retry_after_s=state.eta_s or 1)
-    exchange.line.update(outcome="error", code=code)
     answer = error_response(error)
     answer.body = to_json({**error.body(), **facts_of(told)})
     answer.headers["content-length"] = str(len(answer.body))

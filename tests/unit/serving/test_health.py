@@ -42,6 +42,15 @@ def test_before_it_is_a_503_that_says_how_far(rig, standing_link, phase, code):
     assert told.headers["content-length"] == str(len(told.body))
 
 
+def test_to_ask_whether_it_is_ready_is_no_error(rig, standing_link):
+    """A probe asks many times while the server starts, and got its answer each time."""
+    server = rig(link=standing_link(EngineState(phase="starting")))
+    assert server.ask("/ready").status == 503
+    told = server.service.metrics.render({}, 0).decode()
+    assert 'mstar_requests_total{outcome="ok",route="other"} 1.0' in told
+    assert "mstar_errors_total{" not in told
+
+
 def test_an_engine_that_is_ready_before_the_front_is_not(rig, standing_link):
     told = ready_at(rig, standing_link, {"card": None}, phase="ready")
     assert (told.status, told.json()["phase"]) == (503, "starting")
