@@ -32,6 +32,8 @@ class ByteUnit:
 Bytes = Annotated[int, ByteUnit()]
 BYTES_WANT = "a number of bytes: a whole number, or text such as 512MiB or 2GiB"
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@]+")
+
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -105,6 +107,18 @@ def one_of(*words: str) -> Validator:
         )
 
     return check
+
+
+def origins(owner: Any, attribute: Attribute[Any], value: Any) -> None:
+    """Web origins as browsers send them: a scheme and a host, and nothing behind; or a star."""
+    for origin in value:
+        if not (isinstance(origin, str) and (origin == "*" or _ORIGIN.fullmatch(origin))):
+            raise ConfigError(
+                where=attribute.name,
+                got=origin,
+                want="web origins, such as https://app.example or http://localhost:3000, or *",
+                fix="write scheme, host and port in small letters, and no slash at the end",
+            )
 
 
 def flag(owner: Any, attribute: Attribute[Any], value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen
 from attrs.validators import optional
 
-from mstar_core.config.checks import Bytes, about, flag, number, whole, words
+from mstar_core.config.checks import Bytes, about, flag, number, origins, whole, words
 
 
 @frozen(kw_only=True)
@@ -64,6 +64,7 @@ class ServerConfig:
     )
     cors_origins: tuple[str, ...] = field(
         default=(),
+        validator=origins,
         metadata=about("web origins whose pages may call the server; none by default"),
     )
     ui: bool = field(

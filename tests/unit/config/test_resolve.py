@@ -369,3 +369,13 @@ def test_validators_also_guard_a_configuration_built_in_python():
 def test_reading_a_configuration_imports_no_torch():
     code = "import sys, mstar_core.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_origin_is_written_as_browsers_send_it(write, errors_of):
+    good = ("https://app.example", "http://localhost:3000", "http://[::1]:80", "*")
+    for origin in good:
+        sets = [f"server.cors_origins=['{origin}']"]
+        assert resolve(write(MODEL), sets).config.server.cors_origins == (origin,)
+    for origin in ("app.example", "https://app.example/", "https://App.example", "a://b@c", ""):
+        (told,) = errors_of(MODEL, f"server.cors_origins=['{origin}']")
+        assert "no slash at the end" in told["fix"]
