@@ -92,8 +92,11 @@ class Front(ABC):
         ``options`` beside those of speech recognition: ``batched`` (windows are heard together,
         and none knows what was said before it), ``word_timestamps``, ``hotwords``, ``state``
         (of a plan that goes on), and what the model's own rules can be set to. Raises RequestError.
+        A front without a plan of its own hears all of the sound in one audio request.
         """
-        raise _unsupported(self, "sound of any length")
+        from mstar_core.model.at_once import AtOnce
+
+        return AtOnce(self, sound, options)
 
     def segments(self, ids: Sequence[int], seconds: float) -> list[Segment]:
         """The answer to an audio request with timestamps, by time; the sound lasts ``seconds``."""
@@ -142,7 +145,9 @@ class Front(ABC):
     def traits(self) -> dict[str, Any]:
         """What clients may want to know: languages, voices, max_audio_seconds, …
 
-        ``input_sample_rate`` is what sound is decoded to, ``sample_rate`` that of :meth:`sound`.
+        ``input_sample_rate`` is what sound is decoded to, ``sample_rate`` that of :meth:`sound`;
+        sound longer than ``max_audio_seconds`` is refused; ``word_timestamps`` tells that words
+        are timed.
         """
         return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import attrs
 
@@ -18,17 +19,29 @@ Take = Callable[[Arrived], Awaitable[None]]
 
 def admitted(exchange: Exchange, request: Request) -> Request:
     """``request``, no longer than the server allows, and counted. Raises ApiError."""
+    request = bounded(exchange, request)
+    exchange.admit(tokens=tokens_of(request))
+    return request
+
+
+def bounded(exchange: Exchange, request: Request) -> Request:
+    """``request``, no longer than the server allows."""
     most = exchange.service.limits.max_new_tokens
     if most is not None and request.max_new_tokens > most:
         request = attrs.evolve(request, max_new_tokens=most)
-    exchange.admit(tokens=len(request.arrays["ids"]) + request.max_new_tokens)
     return request
+
+
+def tokens_of(request: Request) -> int:
+    """What ``request`` may hold: its prompt and all that it may generate."""
+    return len(request.arrays["ids"]) + request.max_new_tokens
 
 
 async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:
     """Run ``request`` and give what arrives to ``take``; how it ended, well.
 
-    Fills the completion line. Raises ApiError where the request fails in the engine.
+    Fills the completion line, in which several requests add up. Raises ApiError where the request
+    fails in the engine.
     """
     line = exchange.line
     with submitted(exchange, request) as generation:
@@ -41,12 +54,18 @@ async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:
                 raise error
             await take(arrived)
             if ended is not None:
-                if ended.queued_s is not None:
-                    line["queue_ms"] = ended.queued_s * 1000
-                line.update(
-                    outcome=ended.reason,
-                    prompt_tokens=ended.prompt_items,
-                    cached_tokens=ended.cached_tokens,
-                    output_tokens=ended.generated,
-                )
+                _note(line, ended)
                 return ended
+
+
+def _note(line: dict[str, Any], ended: Ended) -> None:
+    """How a request ended, into the completion line; the first of several has waited for all."""
+    line["outcome"] = ended.reason
+    if ended.queued_s is not None:
+        line.setdefault("queue_ms", ended.queued_s * 1000)
+    for name, more in (
+        ("prompt_tokens", ended.prompt_items),
+        ("cached_tokens", ended.cached_tokens),
+        ("output_tokens", ended.generated),
+    ):
+        line[name] = line.get(name, 0) + more

@@ -4,43 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, Literal
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import frozen
 from starlette.responses import Response
 
-from mstar_core.config.sampling import SamplingSettings
-from mstar_core.model.front import Front, Request
+from mstar_core.model.segment import Segment
+from mstar_core.model.transcript import Task, Transcript, Trimmed, document
+from mstar_core.model.transcription import Sound, Transcription
 from mstar_core.serving.codec import to_json
+from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.following import admitted, followed
-from mstar_core.serving.link import Arrived
+from mstar_core.serving.planned import planned
 from mstar_core.serving.protocol.audio import (
     DurationUsage,
     HearingBody,
     TextDeltaEvent,
     TextDoneEvent,
 )
+from mstar_core.serving.protocol.reading import unsupported
 from mstar_core.serving.sse import DONE, event
 from mstar_core.serving.streaming import Stream, attended
-from mstar_core.serving.transcript import Transcript, written
 from mstar_core.serving.upload import upload
-from mstar_core.text.stream import TextStream
 
-Task = Literal["transcribe", "translate"]
-TIMED = ("srt", "vtt", "verbose_json")
-"""Formats that tell when something was said."""
+MEDIA = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
+"""Media types of the formats that are not JSON."""
+WORD = "word"
 
 
 @frozen(kw_only=True, eq=False)
 class Heard:
-    """A request of the engine, and the sound and the wishes behind it."""
+    """The plan of a sound, and the wishes behind it."""
 
-    front: Front
+    plan: Transcription
     body: HearingBody
     task: Task
-    request: Request
     seconds: float
+
+    @property
+    def usage(self) -> DurationUsage:
+        """What the request is counted by."""
+        return DurationUsage(seconds=round(self.seconds, 3))
 
 
 async def hear(exchange: Exchange, task: Task) -> Response:
@@ -50,14 +54,14 @@ async def hear(exchange: Exchange, task: Task) -> Response:
     if body.stream:
         stream = Stream(exchange)
         return await stream.begin(_streamed(exchange, heard, stream))
-    media, text = await attended(exchange, _whole(exchange, heard))
-    return Response(text, media_type=media)
+    return await attended(exchange, _whole(exchange, heard))
 
 
 async def _prepared(exchange: Exchange, body: HearingBody, file: int, task: Task) -> Heard:
-    """Decode the sound, count it, and ask the front for its request."""
+    """Decode the sound, count it, and ask the front for its plan."""
     front, _ = exchange.service.loaded()
     traits = front.traits()
+    _check_words(body, traits)
     sound = await exchange.service.decoder.decode(
         file,
         max_seconds=traits.get("max_audio_seconds", math.inf),
@@ -65,10 +69,20 @@ async def _prepared(exchange: Exchange, body: HearingBody, file: int, task: Task
     )
     exchange.line["audio_s"] = sound.seconds
     exchange.admit(audio_s=sound.seconds)
-    options = _options(body, task)
-    request = await asyncio.to_thread(front.audio_request, sound.samples_T, sound.rate, **options)
-    request = admitted(exchange, request)
-    return Heard(front=front, body=body, task=task, request=request, seconds=sound.seconds)
+    heard = Sound.of(sound.samples_T, sound.rate)
+    plan = await asyncio.to_thread(front.transcription, heard, **_options(body, task))
+    return Heard(plan=plan, body=body, task=task, seconds=sound.seconds)
+
+
+def _check_words(body: HearingBody, traits: dict[str, Any]) -> None:
+    """Raise ApiError where the times of words are asked for and cannot be told."""
+    if WORD not in body.timestamp_granularities:
+        return
+    if not traits.get("word_timestamps"):
+        raise unsupported("timestamp_granularities", "This model times segments, not words")
+    if body.response_format != "verbose_json":
+        message = "`timestamp_granularities` of words needs the `response_format` `verbose_json`."
+        raise ApiError("invalid_value", message, param="timestamp_granularities")
 
 
 def _options(body: HearingBody, task: Task) -> dict[str, Any]:
@@ -76,85 +90,40 @@ def _options(body: HearingBody, task: Task) -> dict[str, Any]:
     asked = {
         "language": body.language,
         "prompt": body.prompt or None,
+        "hotwords": body.hotwords or None,
         "task": task if task == "translate" else None,
-        "timestamps": body.response_format in TIMED or None,
+        "temperature": body.temperature or None,
+        "seed": body.seed,
+        "word_timestamps": WORD in body.timestamp_granularities or None,
     }
-    sampling = SamplingSettings(
-        temperature=body.temperature or 0.0,
-        seed=body.seed,
-        logprobs=0 if body.response_format == "verbose_json" else None,
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+async def _whole(exchange: Exchange, heard: Heard) -> Response:
+    """An answer that comes in one."""
+    segments: list[Segment] = []
+    await planned(exchange, heard.plan, segments.extend)
+    body, style = heard.body, heard.body.response_format
+    transcript = Transcript(
+        segments=segments,
+        seconds=heard.seconds,
+        task=heard.task,
+        language=heard.plan.language or body.language,
     )
-    return {"sampling": sampling} | {k: v for k, v in asked.items() if v is not None}
-
-
-@define(kw_only=True, eq=False)
-class _Collected:
-    """What a generation gave, up to the id that ended it."""
-
-    stop_ids: frozenset[int]
-    ids: list[int] = field(factory=list)
-    logprobs: list[float] = field(factory=list)
-
-    async def take(self, arrived: Arrived) -> None:
-        ids = list(arrived.tokens)
-        if ids and ids[-1] in self.stop_ids:
-            ids.pop()
-        self.ids += ids
-        self.logprobs += list(arrived.logprobs)[: len(ids)]
-
-
-async def _whole(exchange: Exchange, heard: Heard) -> tuple[str, bytes]:
-    """Media type and body of an answer that comes in one."""
-    collected = _Collected(stop_ids=heard.front.stop_ids)
-    await followed(exchange, heard.request, collected.take)
-    ids, body = collected.ids, heard.body
-    traits = heard.front.traits()
-    timed = body.response_format in TIMED
-    return written(
-        Transcript(
-            text=heard.front.decode(ids).strip(),
-            seconds=heard.seconds,
-            segments=heard.front.segments(ids, heard.seconds) if timed else [],
-            logprobs=collected.logprobs,
-            task=heard.task,
-            language=body.language or traits.get("default_language"),
-            temperature=body.temperature or 0.0,
-        ),
-        body.response_format,
-    )
+    told = document(transcript, style, words=WORD in body.timestamp_granularities)
+    if isinstance(told, str):
+        return Response(told, media_type=MEDIA[style])
+    return Response(to_json({**told, "usage": heard.usage}), media_type="application/json")
 
 
 async def _streamed(exchange: Exchange, heard: Heard, stream: Stream) -> None:
-    """Write the text to ``stream`` as it comes."""
-    text = TextStream(heard.front.decode, stop_ids=heard.front.stop_ids)
-    trimmed = _Trimmed()
+    """Write the text to ``stream``, segment by segment, as they are final."""
+    trimmed = Trimmed()
 
-    def tell(piece: str) -> None:
-        if delta := trimmed.push(piece):
-            stream.write(event(to_json(TextDeltaEvent(delta=delta))))
+    def tell(final: list[Segment]) -> None:
+        for segment in final:
+            if delta := trimmed.push(segment.text):
+                stream.write(event(to_json(TextDeltaEvent(delta=delta))))
 
-    async def take(arrived: Arrived) -> None:
-        tell(text.push(arrived.tokens).text)
-
-    await followed(exchange, heard.request, take)
-    tell(text.finish().text)
-    usage = DurationUsage(seconds=round(heard.seconds, 3))
-    stream.write(event(to_json(TextDoneEvent(text=trimmed.text, usage=usage))) + DONE)
-
-
-class _Trimmed:
-    """Text that comes in pieces, without the space at its beginning and its end."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._space = ""
-
-    def push(self, piece: str) -> str:
-        """What ``piece`` adds."""
-        piece = self._space + piece
-        if not self.text:
-            piece = piece.lstrip()
-        more = piece.rstrip()
-        self._space = piece[len(more) :]
-        self.text += more
-        return more
+    await planned(exchange, heard.plan, tell)
+    stream.write(event(to_json(TextDoneEvent(text=trimmed.text, usage=heard.usage))) + DONE)

@@ -59,14 +59,13 @@ def _check(exchange: Exchange, body: HearingBody) -> None:
     check_model(exchange, body.model)
     if body.include:
         raise unsupported("include")
-    if "word" in body.timestamp_granularities:
-        raise unsupported("timestamp_granularities", "This server times segments, not words")
     if body.stream and body.response_format not in ("json", "text"):
         raise unsupported("stream", "Only `json` and `text` are streamed")
     most = exchange.service.limits.max_text_chars
-    if len(body.prompt) > most:
-        message = f"`prompt` has {len(body.prompt)} characters; at most {most} are taken."
-        raise ApiError("limit_exceeded", message, param="prompt")
+    for name, text in (("prompt", body.prompt), ("hotwords", body.hotwords)):
+        if len(text) > most:
+            message = f"`{name}` has {len(text)} characters; at most {most} are taken."
+            raise ApiError("limit_exceeded", message, param=name)
 
 
 async def _fetched(exchange: Exchange, body: HearingBody) -> int:

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from attrs import field, frozen
 
+from mstar_core.model.transcript import Format, Task
 from mstar_core.serving.codec import UNSET, Meta, UnsetType
 from mstar_core.serving.protocol.fields import BIG, Count, Text, TokenId, Word
 
-Format = Literal["json", "text", "srt", "vtt", "verbose_json"]
 Granularity = Literal["segment", "word"]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Ratio = Annotated[float, Meta(ge=0, le=1e9)]
@@ -36,6 +36,8 @@ class HearingBody:
     """Code of the language spoken."""
     prompt: Text = ""
     """What was said before, or words to expect."""
+    hotwords: Text = ""
+    """Words to expect, in all of a long sound."""
     response_format: Format = "json"
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
@@ -58,17 +60,28 @@ class HeardSegment:
 
     id: Count
     seek: Count
-    """Hundredths of a second at which the window begins in which it was heard."""
+    """Always 0."""
     start: Seconds
     end: Seconds
     text: Text
     tokens: Annotated[list[TokenId], Meta(max_length=BIG)]
-    temperature: Annotated[float, Meta(ge=0, le=1)]
-    avg_logprob: Annotated[float, Meta(ge=-9999, le=0)]
-    compression_ratio: Ratio
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None
+    """That its window was drawn at, like the three below."""
+    avg_logprob: Annotated[float, Meta(ge=-9999, le=0)] | None
+    compression_ratio: Ratio | None
     """Bytes of the text by its bytes compressed; speech that repeats itself has a high one."""
     no_speech_prob: Annotated[float, Meta(ge=0, le=1)] | None
-    """Null: it is not measured."""
+    """Null: the model does not measure it."""
+
+
+@frozen(kw_only=True)
+class HeardWord:
+    """One word."""
+
+    word: Text
+    start: Seconds
+    end: Seconds
+    probability: Annotated[float, Meta(ge=0, le=1)]
 
 
 @frozen(kw_only=True)
@@ -77,11 +90,13 @@ class Transcription:
 
     text: Text
     usage: DurationUsage
-    task: Literal["transcribe", "translate"] | UnsetType = UNSET
+    task: Task | UnsetType = UNSET
     language: Word | UnsetType | None = UNSET
-    """As the request or the model names it."""
+    """As the model found it, or the request names it."""
     duration: Seconds | UnsetType = UNSET
     segments: Annotated[list[HeardSegment], Meta(max_length=BIG)] | UnsetType = UNSET
+    words: Annotated[list[HeardWord], Meta(max_length=BIG)] | UnsetType = UNSET
+    """Where ``timestamp_granularities`` asks for words."""
 
 
 @frozen(kw_only=True)
