@@ -19,8 +19,8 @@ async def planned(
 ) -> None:
     """Run ``plan`` to its end; ``tell`` gets segments as they are final, by time.
 
-    However this is left, the plan's requests are over then. Of the tokens that requests may hold at the same time the most is counted, as it grows. Raises
-    ApiError and RequestError.
+    However this is left, the plan's requests are over then. The most tokens that its requests may
+    hold at the same time are counted, as they grow. Raises ApiError and RequestError.
     """
     running: dict[asyncio.Task[Answered], int] = {}
     counted = 0
