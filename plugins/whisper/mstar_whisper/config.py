@@ -50,6 +50,15 @@ class Tokens:
         return self.no_timestamps + 1
 
     @property
+    def no_speech(self) -> int:
+        """The id that the model holds likely, behind the start, where nothing is said."""
+        return self.no_timestamps - 1
+
+    def language_of(self, id_: int) -> str:
+        """The code of the language that ``id_`` names."""
+        return next(code for code, known in self.languages.items() if known == id_)
+
+    @property
     def multilingual(self) -> bool:
         """Whether a prompt names a language and a task."""
         return bool(self.languages)

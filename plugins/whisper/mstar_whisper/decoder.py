@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.step import Plan
 from mstar_whisper.config import WhisperConfig
+from mstar_whisper.judging import NO_SPEECH
 from mstar_whisper.layers import Layer, Projections, by_head, embedding, layer_norm
 
-CROSS = "cross"
+CROSS, DECODE = "cross", "decode"
 
 
 class DecoderLayer(Layer):
@@ -61,6 +63,7 @@ class Decoder(NodeSubmodule):
     def __init__(self, config: WhisperConfig, env: NodeEnv) -> None:
         super().__init__()
         self.source_positions = config.source_positions
+        self.tokens = config.tokens
         self.embed_tokens = embedding(config.vocab_size, config.width, env)
         self.embed_positions = embedding(config.target_positions, config.width, env)
         self.layers = nn.ModuleList(
@@ -77,24 +80,47 @@ class Decoder(NodeSubmodule):
         return {**own, "cross_kv": np.zeros_like(spans_B)}
 
     def resident_walks(self) -> frozenset[str]:
-        return frozenset({"decode"})
+        return frozenset({DECODE})
 
     def forward(
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]
     ) -> dict[str, Tensor]:
-        """``cross`` returns nothing; the others ``ids``, ``logprob`` and ``finite``, ``[rows]``."""
+        """``cross`` returns nothing; the others ``ids``, ``logprob`` and ``finite``, ``[rows]``.
+
+        ``prefill`` returns ``no_speech_prob`` too, NaN for a row without the start of a transcript.
+        """
         if walk == CROSS:
             frames_TH = inputs["frames"].flatten(0, 1)
             for layer in self.layers:
                 layer.hear(frames_TH, plans["cross_kv"])  # type: ignore[operator]
             return {}
-        sampled = self._sampler.sample(self.logits(inputs["ids"], plans), plans["sampler"])
-        return {"ids": sampled.ids_B, "logprob": sampled.logprob_B, "finite": sampled.finite_B}
+        ids_T, plan = inputs["ids"], plans["sampler"]
+        x_TH = self.hidden(ids_T, plans)
+        sampled = self._sampler.sample(self._head(self._sampler.last(x_TH, plan)), plan)
+        out = {"ids": sampled.ids_B, "logprob": sampled.logprob_B, "finite": sampled.finite_B}
+        return out if walk == DECODE else out | {NO_SPEECH: self._no_speech(ids_T, x_TH, plan)}
 
     def logits(self, ids_T: Tensor, plans: Mapping[str, Any]) -> Tensor:
         """Packed token ids ``[T]`` → ``[rows, vocabulary]`` behind each row's last token."""
-        x_TH = self.embed_tokens(ids_T) + self.embed_positions(plans["position"].index_T)
+        return self._head(self._sampler.last(self.hidden(ids_T, plans), plans["sampler"]))
+
+    def hidden(self, ids_T: Tensor, plans: Mapping[str, Any]) -> Tensor:
+        """Packed token ids ``[T]`` → ``[T, width]`` behind the last layer."""
+        x_TH: Tensor = self.embed_tokens(ids_T) + self.embed_positions(plans["position"].index_T)
         for layer in self.layers:
             x_TH = layer(x_TH, plans)
-        last_BH = self._sampler.last(x_TH, plans["sampler"])
-        return F.linear(self.layer_norm(last_BH), self.embed_tokens.weight)
+        return x_TH
+
+    def _head(self, x_BH: Tensor) -> Tensor:
+        return F.linear(self.layer_norm(x_BH), self.embed_tokens.weight)
+
+    def _no_speech(self, ids_T: Tensor, x_TH: Tensor, plan: Any) -> Tensor:
+        """float32 ``[rows]``: how likely silence is behind each row's start of a transcript."""
+        at_T = torch.arange(len(ids_T), device=ids_T.device)
+        latest_T = torch.where(ids_T == self.tokens.sot, at_T, -1).cummax(0).values
+        start_B = latest_T[plan.last_B]
+        before_B = plan.last_B.roll(1)
+        before_B[:1].fill_(-1)
+        logits_BV = self._head(x_TH[start_B.clamp_min(0)]).float()
+        silence_B = logits_BV[:, self.tokens.no_speech] - logits_BV.logsumexp(-1)
+        return torch.where(start_B > before_B, silence_B.exp(), torch.nan)

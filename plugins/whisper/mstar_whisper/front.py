@@ -8,21 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
 from mstar_core.audio import mono
 from mstar_core.config.sampling import SamplingSettings, plain
-from mstar_core.errors import CheckpointError, RequestError, Words
+from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_core.model.segment import Segment
+from mstar_core.model.transcription import Sound, Transcription
 from mstar_core.resample import check_rate, resample
 from mstar_whisper.config import SAMPLE_RATE, WhisperConfig
 from mstar_whisper.mel import log_mel
-from mstar_whisper.prompt import DEFAULT_TASK, ENGLISH, Wishes, prompt_ids
+from mstar_whisper.prompt import (
+    DEFAULT_TASK,
+    ENGLISH,
+    LongWishes,
+    Wishes,
+    check_wishes,
+    prompt_ids,
+)
 from mstar_whisper.segments import segments_of
+from mstar_whisper.tokenizer import open_tokenizer
+from mstar_whisper.transcription import WhisperTranscription
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 TIMESTAMPS = "timestamps"
 """The name of the logit rule that a request with timestamps switches on."""
+LANGUAGES = "languages"
+"""The name of the rule that leaves the ids of languages alone."""
+SUPPRESS = "suppress"
+"""The name of the rule that lets some ids never be sampled."""
 
 
 class WhisperFront(Front):
@@ -51,20 +65,57 @@ class WhisperFront(Front):
         """
         wishes = Wishes.of({"language": self.default_language} | _given(options))
         mel = log_mel(self._one_window(samples, rate), self.config.mel_bins, self.frames)
-        ids = prompt_ids(
-            self.config.tokens,
-            wishes,
-            self._previous_ids(wishes.prompt),
-            self.config.target_positions,
-        )
-        room = self.config.target_positions - len(ids)
+        ids = self.prompt(wishes, self.previous_ids(wishes.prompt))
+        drawn = SamplingSettings() if sampling is None else sampling
+        request = self.window_request(mel, ids, drawn, timestamps=wishes.timestamps)
+        if max_new_tokens is None:
+            return request
+        return evolve(request, max_new_tokens=min(request.max_new_tokens, _count(max_new_tokens)))
+
+    def transcription(
+        self, sound: Sound, *, state: Mapping[str, Any] | None = None, **options: Any
+    ) -> Transcription:
+        """A plan for ``sound``; ``options`` are :class:`~mstar_whisper.prompt.LongWishes`.
+
+        Without a language a multilingual model finds out what is spoken, in the first window.
+        """
+        wishes = LongWishes.of({"language": self.default_language} | _given(options))
+        check_wishes(self.config.tokens, wishes)
+        return WhisperTranscription(self, sound, wishes, state or {})
+
+    def window_request(
+        self,
+        mel: np.ndarray,
+        prompt: Sequence[int],
+        sampling: SamplingSettings,
+        timestamps: bool = True,
+    ) -> Request:
+        """What is said in the window ``mel`` ``[bins, frames]``, behind the ids of ``prompt``."""
         return Request(
-            arrays={"mel": mel[None], "ids": np.asarray(ids, dtype=np.int64)},
-            max_new_tokens=room if max_new_tokens is None else min(room, _count(max_new_tokens)),
+            arrays={"mel": mel[None], "ids": np.asarray(prompt, dtype=np.int64)},
+            max_new_tokens=self.config.target_positions - len(prompt),
             stop_ids=self.stop_ids,
-            sampling=SamplingSettings() if sampling is None else sampling,
-            settings={"sampler_rules": {TIMESTAMPS: wishes.timestamps}},
+            sampling=sampling,
+            settings={"sampler_rules": {TIMESTAMPS: timestamps}},
         )
+
+    def language_request(self, mel: np.ndarray) -> Request:
+        """What language is spoken in the window ``mel``: one token, which names it."""
+        return Request(
+            arrays={"mel": mel[None], "ids": np.asarray([self.config.tokens.sot], dtype=np.int64)},
+            max_new_tokens=1,
+            sampling=SamplingSettings(logprobs=0),
+            settings={"sampler_rules": {SUPPRESS: False, LANGUAGES: True}},
+        )
+
+    def prompt(self, wishes: Wishes, previous: Sequence[int]) -> list[int]:
+        """The decoder's prompt, after the ids ``previous`` of earlier text."""
+        return prompt_ids(self.config.tokens, wishes, previous, self.config.target_positions)
+
+    @property
+    def most_previous(self) -> int:
+        """Ids of earlier text that a prompt has room for."""
+        return self.config.target_positions // 2 - 1
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; ids that steer the decoder, timestamps among them, are left out."""
@@ -94,20 +145,7 @@ class WhisperFront(Front):
     @cached_property
     def tokenizer(self) -> Any:
         """The checkpoint's tokenizer. Raises CheckpointError where it has none that loads."""
-        from transformers import AutoTokenizer
-
-        got: object = Words(f"none of {', '.join(TOKENIZER_FILES)}")
-        if any((self.folder / name).is_file() for name in TOKENIZER_FILES):
-            try:
-                return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-            except (OSError, ValueError) as error:
-                got = Words(error)
-        raise CheckpointError(
-            where=str(self.folder),
-            got=got,
-            want="the tokenizer that came with the weights",
-            fix="add tokenizer.json to the checkpoint folder",
-        )
+        return open_tokenizer(self.folder)
 
     def _one_window(self, samples: np.ndarray, rate: int) -> np.ndarray:
         """float32 ``[T]`` at ``SAMPLE_RATE``, at most a window long."""
@@ -123,7 +161,8 @@ class WhisperFront(Front):
             )
         return resample(heard_T, rate, SAMPLE_RATE)[: self.config.window_samples]
 
-    def _previous_ids(self, prompt: str | None) -> list[int]:
+    def previous_ids(self, prompt: str | None) -> list[int]:
+        """The ids of earlier text. Raises RequestError for text that would steer the decoder."""
         if prompt is None or not prompt.strip():
             return []
         ids = self.tokenizer.encode(" " + prompt.strip(), add_special_tokens=False)

@@ -1,4 +1,4 @@
-"""Log-mel features of one window, as the model was trained on them. numpy only."""
+"""Log-mel features, as the model was trained on them. numpy only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FFT = 400
 """Samples under one analysis window: 25 ms."""
 FLOOR = 1e-10
 RANGE = 8.0
-"""Decades below the window's loudest bin that are kept."""
+"""Decades below the loudest bin that are kept."""
 _LINEAR_HZ, _LINEAR_MEL = 1000.0, 15.0
 _LOG_STEP = np.log(6.4) / 27.0
 
@@ -30,11 +30,21 @@ def log_mel(samples_T: np.ndarray, mel_bins: int, num_frames: int) -> np.ndarray
     middle[: len(samples_T)] = samples_T
     padded[: FFT // 2] = middle[FFT // 2 : 0 : -1]
     padded[FFT // 2 + window :] = middle[-2 : -FFT // 2 - 2 : -1]
-    frames_TK = np.lib.stride_tricks.sliding_window_view(padded, FFT)[: num_frames * HOP : HOP]
+    energy_CT = log_energy(padded[:-HOP], mel_bins)
+    return scaled(energy_CT, float(energy_CT.max()))
+
+
+def log_energy(samples_T: np.ndarray, mel_bins: int) -> np.ndarray:
+    """Decades of each bin, float64 ``[mel_bins, frames]``; a frame is ``FFT`` samples, each begins
+    ``HOP`` behind the one before, and none reaches beyond the samples ``[T]``."""
+    frames_TK = np.lib.stride_tricks.sliding_window_view(samples_T, FFT)[::HOP]
     power_TF = np.abs(np.fft.rfft(frames_TK * _hann(), axis=-1)) ** 2
-    mel_CT = np.log10(np.maximum(mel_bank(mel_bins) @ power_TF.T, FLOOR))
-    mel_CT = np.maximum(mel_CT, mel_CT.max() - RANGE)
-    return np.asarray((mel_CT + 4.0) / 4.0, dtype=np.float32)
+    return np.asarray(np.log10(np.maximum(mel_bank(mel_bins) @ power_TF.T, FLOOR)))
+
+
+def scaled(energy_CT: np.ndarray, peak: float) -> np.ndarray:
+    """What the model is fed, float32; ``peak`` is the loudest bin of the whole sound."""
+    return np.asarray((np.maximum(energy_CT, peak - RANGE) + 4.0) / 4.0, dtype=np.float32)
 
 
 @cache

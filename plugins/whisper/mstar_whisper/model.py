@@ -22,10 +22,11 @@ from mstar_core.resources.sampler.rules import LogitRule, SuppressRule
 from mstar_whisper.config import WhisperConfig, read_config
 from mstar_whisper.decoder import Decoder
 from mstar_whisper.encoder import Encoder
-from mstar_whisper.front import WhisperFront
+from mstar_whisper.front import LANGUAGES, WhisperFront
+from mstar_whisper.judging import NO_SPEECH
 from mstar_whisper.options import WhisperOptions
 from mstar_whisper.prompt import language_id
-from mstar_whisper.rules import TimestampRule
+from mstar_whisper.rules import OnlyRule, TimestampRule
 from mstar_whisper.weights import weight_map
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _SAMPLED = (
     Output(name="logprob", dtype="float32", read=True),
     Output(name="finite", dtype="bool", read=True),
 )
+_NO_SPEECH = Output(name=NO_SPEECH, dtype="float32", read=True, reported=True)
 MAX_WINDOWS = 8
 """Windows of one step at most, which bounds the memory of the activations."""
 
@@ -137,7 +139,7 @@ class Whisper(Model):
             node="decoder",
             feed="prompt",
             inputs=(ids,),
-            outputs=_SAMPLED,
+            outputs=(*_SAMPLED, _NO_SPEECH),
             samples=True,
             chunkable=True,
         )
@@ -185,7 +187,7 @@ def decoder_resources(config: WhisperConfig) -> tuple[ResourceSpec, ...]:
 def logit_rules(config: WhisperConfig) -> tuple[LogitRule, ...]:
     """What may not be sampled, in the order in which the rules apply."""
     tokens = config.tokens
-    return (
+    rules: list[LogitRule] = [
         SuppressRule(ids=tokens.suppress, first_ids=tokens.begin_suppress),
         TimestampRule(
             begin=tokens.timestamp_begin,
@@ -193,4 +195,6 @@ def logit_rules(config: WhisperConfig) -> tuple[LogitRule, ...]:
             no_timestamps=tokens.no_timestamps,
             max_initial=tokens.max_initial_timestamp,
         ),
-    )
+    ]
+    languages = [OnlyRule(ids=tuple(tokens.languages.values()), name=LANGUAGES)]
+    return (*rules, *(languages if tokens.multilingual else ()))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from attrs import Attribute, field, fields, frozen
+from attrs import Attribute, evolve, field, fields, frozen
 
+from mstar_core.config.sampling import plain
 from mstar_core.errors import RequestError, Words
 from mstar_core.names import nearest, suggest
 from mstar_whisper.config import Tokens
+from mstar_whisper.judging import Thresholds
 
 DEFAULT_TASK = "transcribe"
 ENGLISH = "en"
-_WORDS = {str: "text", bool: "true or false"}
+_WORDS = {str: "text", bool: "true or false", int: "a whole number"}
 
 
 def _of(*types: type) -> Callable[[Any, Attribute[Any], Any], None]:
@@ -41,7 +43,7 @@ class Wishes:
     """Text that was heard before, or words to expect."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Wishes:
+    def of(cls, given: Mapping[str, Any]) -> Self:
         """The wishes of a request. Raises RequestError for one that there is not."""
         known = [a.name for a in fields(cls)]
         for name in given:
@@ -53,6 +55,21 @@ class Wishes:
                     fix=suggest(name, known),
                 )
         return cls(**given)
+
+
+@frozen(kw_only=True)
+class LongWishes(Wishes, Thresholds):
+    """What a plan asks for: the wishes of its requests, and how it judges what they give."""
+
+    hotwords: str | None = field(default=None, validator=_of(str, type(None)))
+    """Words to expect, which every window is told, before what was said."""
+    condition_on_previous_text: bool = field(default=True, validator=_of(bool))
+    """Whether a window is told what was said before it."""
+    batched: bool = field(default=False, validator=_of(bool))
+    """Windows are cut at quiet places and heard together; none is told what was said before it."""
+    word_timestamps: bool = field(default=False, validator=_of(bool))
+    seed: int = field(default=0, converter=plain, validator=_of(int))
+    """Of what is drawn at a temperature above 0."""
 
 
 def prompt_ids(
@@ -68,6 +85,13 @@ def prompt_ids(
         ids.append(tokens.no_timestamps)
     kept = list(previous)[-(target_positions // 2 - 1) :]
     return [tokens.previous, *kept, *ids] if kept else ids
+
+
+def check_wishes(tokens: Tokens, wishes: Wishes) -> None:
+    """Raise RequestError for a language or task that the model does not have."""
+    if tokens.multilingual and wishes.language is None:
+        wishes = evolve(wishes, language=next(iter(tokens.languages)))
+    _language_and_task(tokens, wishes)
 
 
 def _language_and_task(tokens: Tokens, wishes: Wishes) -> list[int]:

@@ -1,4 +1,4 @@
-"""The grammar of timestamps, as a logit rule that lives on the device.
+"""Logit rules that live on the device: the grammar of timestamps, and the choice of a language.
 
 ::
 
@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -82,3 +82,21 @@ class TimestampRule(LogitRule):
             "before_is_stamp": state_B["last_is_stamp"],
             "latest": torch.where(is_stamp_B, ids_B, state_B["latest"]),
         }
+
+
+class OnlyRule(LogitRule):
+    """Nothing but ``ids``, for requests that ask for it."""
+
+    default = False
+
+    def __init__(self, ids: Sequence[int], name: str) -> None:
+        self.ids = tuple(ids)
+        self.name = name
+
+    def build(self, vocab_size: int, claim: Claim) -> None:
+        self._others_V = claim("others", vocab_size, torch.bool)
+        self._others_V.fill_(True)
+        self._others_V[list(self.ids)] = False
+
+    def apply(self, logits_BV: Tensor, state_B: RuleState, context: RuleContext) -> Tensor:
+        return logits_BV.masked_fill(self._others_V, float("-inf"))
