@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from mstar_core.ops.sampling.contract import GREEDY_BELOW, PenaltyRows, Sampled
+from mstar_core.ops.sampling.contract import GREEDY_BELOW, PenaltyRows, Sample, Sampled
 from mstar_core.ops.sampling.noise import gumbel
 from mstar_core.ops.sampling.plans import EnterPlan, PenaltyPlan, SamplePlan
 
@@ -44,15 +46,41 @@ def count(rows: PenaltyRows, plan: PenaltyPlan, ids_B: Tensor) -> None:
     rows.count_RV.view(-1).scatter_add_(0, flat_B, (row_B > 0).to(rows.count_RV.dtype))
 
 
+class Draw(Protocol):
+    """int64 ``[B]``: ids drawn from fp32 logits, every filter applied, as if no row were greedy.
+
+    A row of NaN or of masked ids alone gives some id of the vocabulary.
+    """
+
+    def __call__(self, x_BV: Tensor, plan: SamplePlan, draw: int) -> Tensor: ...
+
+
+def draw_ids(x_BV: Tensor, plan: SamplePlan, draw: int) -> Tensor:
+    """The definition of :class:`Draw`.
+
+    It works on logits in falling order: filters are then prefixes, and noise follows the ids.
+    """
+    falling_BV, ids_BV = x_BV.sort(dim=-1, descending=True, stable=True)
+    x = filtered(scaled(falling_BV, plan.temperature_B), plan)
+    noisy = x + gumbel(plan.seed_B, plan.position_B, draw, ids_BV.to(torch.int32))
+    chosen_B1 = noisy.argmax(-1, keepdim=True)
+    return torch.gather(ids_BV, -1, chosen_B1)[:, 0]
+
+
 def sample(
-    logits_BV: Tensor, plan: SamplePlan, *, finite_B: Tensor | None = None, draw: int = 0
+    logits_BV: Tensor,
+    plan: SamplePlan,
+    *,
+    finite_B: Tensor | None = None,
+    draw: int = 0,
+    drawn: Draw = draw_ids,
 ) -> Sampled:
-    """See :class:`~mstar_core.ops.sampling.contract.Sample`."""
+    """See :class:`~mstar_core.ops.sampling.contract.Sample`; ``drawn`` is its inner part."""
     finite_B = finite(logits_BV) if finite_B is None else finite_B
     x = logits_BV.float()
     ids_B = x.argmax(-1)
     if plan.sampled:
-        ids_B = torch.where(plan.temperature_B < GREEDY_BELOW, ids_B, draw_ids(x, plan, draw))
+        ids_B = torch.where(plan.temperature_B < GREEDY_BELOW, ids_B, drawn(x, plan, draw))
     total_B1 = x.logsumexp(-1, keepdim=True)
     total_B1 = torch.where(total_B1.isneginf(), 0, total_B1)  # nothing left: -inf, not NaN
     top_ids_BK = top_logprobs_BK = None
@@ -69,22 +97,15 @@ def sample(
 
 
 def head_sample(
-    hidden_BH: Tensor, weight_VH: Tensor, plan: SamplePlan, *, draw: int = 0
+    hidden_BH: Tensor,
+    weight_VH: Tensor,
+    plan: SamplePlan,
+    *,
+    draw: int = 0,
+    sample: Sample = sample,
 ) -> Sampled:
     """See :class:`~mstar_core.ops.sampling.contract.HeadSample`."""
     return sample(hidden_BH @ weight_VH.t(), plan, draw=draw)
-
-
-def draw_ids(x_BV: Tensor, plan: SamplePlan, draw: int) -> Tensor:
-    """Ids drawn with every filter applied, as if no row were greedy.
-
-    It works on logits in falling order: filters are then prefixes, and noise follows the ids.
-    """
-    falling_BV, ids_BV = x_BV.sort(dim=-1, descending=True, stable=True)
-    x = filtered(scaled(falling_BV, plan.temperature_B), plan)
-    noisy = x + gumbel(plan.seed_B, plan.position_B, draw, ids_BV.to(torch.int32))
-    chosen_B1 = noisy.argmax(-1, keepdim=True)
-    return torch.gather(ids_BV, -1, chosen_B1)[:, 0]
 
 
 def scaled(falling_BV: Tensor, temperature_B: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Operations of mstar-core by the kernels of FlashInfer."""

@@ -1,0 +1,1 @@
+"""Attention over pages, planned on the host or not at all."""
