@@ -1,0 +1,197 @@
+"""Text in, a request in numbers out. Free of torch and of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mstar_core.config.sampling import SamplingSettings
+from mstar_core.errors import CheckpointError, ConfigError, RequestError, Words
+from mstar_core.model.front import Front, Request
+from mstar_qwen3_tts.config import TtsConfig
+from mstar_qwen3_tts.defaults import Defaults
+from mstar_qwen3_tts.options import Qwen3TTSOptions
+from mstar_qwen3_tts.prompt import AUTO, ROLE, TAIL, Wishes, language_id, prompt_arrays, speaker_of
+
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
+TURN = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
+MARKS = ("<|im_start|>", "<|im_end|>")
+INSTRUCTION = "<|im_start|>user\n{}<|im_end|>\n"
+
+
+class Qwen3TTSFront(Front):
+    """Speaks text with a named voice, or as an instruction describes it."""
+
+    def __init__(self, folder: Path, config: TtsConfig, options: Qwen3TTSOptions) -> None:
+        self.folder, self.config, self.options = folder, config, options
+        self.stop_ids = frozenset({config.codec.eos})
+
+    def speech_request(
+        self,
+        text: str,
+        *,
+        voice: str | None = None,
+        speed: float = 1.0,
+        language: str | None = None,
+        instructions: str | None = None,
+        whole_text: bool = True,
+        **options: Any,
+    ) -> Request:
+        """A request that speaks ``text``.
+
+        ``language`` is a name of ``traits``; ``instructions`` say in words how to speak.
+        ``whole_text``: the model reads all of the text before it speaks. ``options`` are fields of
+        :class:`Request`. Raises RequestError for text that is empty, a voice or language that the
+        model does not have, and what it cannot do.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise RequestError(
+                where="input", got=text, want="text to be spoken", fix="write what is to be said"
+            )
+        if speed != 1.0:
+            raise RequestError(
+                where="speed",
+                got=speed,
+                want="1: the model speaks at its own pace",
+                fix="leave it out, or say how fast to speak in instructions",
+            )
+        instruct = self._instruction(instructions)
+        return self.ids_request(
+            self._encode(TURN, text, "input"),
+            voice=voice,
+            language=language,
+            instruct=instruct,
+            whole_text=whole_text,
+            **options,
+        )
+
+    def text_request(self, prompt: str, **options: Any) -> Request:
+        """The same as :meth:`speech_request`."""
+        return self.speech_request(prompt, **options)
+
+    def ids_request(
+        self,
+        ids: Sequence[int],
+        *,
+        voice: str | None = None,
+        language: str | None = None,
+        instruct: Sequence[int] = (),
+        whole_text: bool = True,
+        max_new_tokens: int | None = None,
+        sampling: SamplingSettings | None = None,
+        **options: Any,
+    ) -> Request:
+        """A request that speaks the turn ``ids``: role, text and what closes it.
+
+        Raises RequestError as :meth:`speech_request` does.
+        """
+        if self.config.mode == "base":
+            raise RequestError(
+                where="voice",
+                got=Words("a base model, which speaks with a voice that it has heard"),
+                want="a model with named voices, or one that designs them",
+                fix="use a CustomVoice or VoiceDesign checkpoint",
+            )
+        wishes = Wishes(
+            ids=ids,
+            language=(language or self.options.default_language).lower(),
+            speaker=speaker_of(self.config, voice or self.options.default_voice),
+            instruct=instruct,
+            whole_text=whole_text,
+        )
+        arrays = prompt_arrays(self.config, wishes, self.options.script)
+        settings, rules = self.defaults.applied(sampling)
+        room = max(1, self.config.max_context - len(arrays["text"]))
+        most = min(room, self.defaults.frames(len(ids) - ROLE - TAIL))
+        options.setdefault("stop_ids", self.stop_ids)
+        return Request(
+            arrays=arrays,
+            max_new_tokens=most if max_new_tokens is None else max_new_tokens,
+            sampling=settings,
+            settings={"sampler_rules": rules},
+            **options,
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Nothing: codes are sound."""
+        return ""
+
+    def default_sampling(self) -> dict[str, Any]:
+        """What ``generation_config.json`` says of sampling."""
+        return self.defaults.settings()
+
+    def traits(self) -> dict[str, Any]:
+        """Voices, languages and the rate of the sound."""
+        return {
+            "sample_rate": self.config.decoder.sample_rate,
+            "voices": sorted(self.config.speakers),
+            "languages": [AUTO, *sorted(self.config.languages)],
+            "default_language": self.options.default_language,
+        }
+
+    def check_options(self) -> None:
+        """Raise ConfigError for a default voice or language that the model does not have."""
+        voice, language = self.options.default_voice, self.options.default_language
+        try:
+            if voice is not None:
+                speaker_of(self.config, voice)
+            language_id(self.config, language, None)
+        except RequestError as error:
+            raise ConfigError(
+                where=f"model.options.default_{error.where}",
+                got=error.got,
+                want=error.want,
+                fix=error.fix,
+            ) from None
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The checkpoint's tokenizer. Raises CheckpointError where it has none that loads."""
+        from transformers import AutoTokenizer
+
+        got: object = Words(f"none of {', '.join(TOKENIZER_FILES)}")
+        if any((self.folder / name).is_file() for name in TOKENIZER_FILES):
+            try:
+                return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+            except (OSError, ValueError) as error:
+                got = Words(error)
+        raise CheckpointError(
+            where=str(self.folder),
+            got=got,
+            want="the tokenizer that came with the weights",
+            fix="add tokenizer.json to the checkpoint folder",
+        )
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """What the checkpoint says of sampling."""
+        return Defaults.read(self.folder)
+
+    def _instruction(self, instructions: str | None) -> Sequence[int]:
+        if instructions is None or not instructions.strip():
+            return ()
+        if not self.config.obeys:
+            raise RequestError(
+                where="instructions",
+                got=Words("an instruction"),
+                want="none: this size speaks as it does",
+                fix="leave it out, or use a model of 1.7B that is no base model",
+            )
+        return self._encode(INSTRUCTION, instructions, "instructions")
+
+    def _encode(self, turn: str, text: str, where: str) -> list[int]:
+        got = next((Words(mark) for mark in MARKS if mark in text), None)
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            got = Words(f"{text[error.start]!a}, which has no UTF-8")
+        if got is not None:
+            raise RequestError(
+                where=where,
+                got=got,
+                want="text in UTF-8, without the marks of a turn",
+                fix="take it out, or check how the text was read",
+            )
+        return list(self.tokenizer.encode(turn.replace("{}", text), add_special_tokens=False))

@@ -1,0 +1,155 @@
+"""Qwen3-TTS: a talker and a codec, joined by the edge ``frames`` while both run.
+
+::
+
+    script ──► prefill ──► decode ─┐ ══ frames ══► voice ──► sound
+    (talker)                 ▲     │              (codec)
+                             └─────┘
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+
+from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
+from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
+from mstar_qwen3_tts.codec import CodecSubmodule, codec_resources
+from mstar_qwen3_tts.config import CODEC_FOLDER, TtsConfig, read_config
+from mstar_qwen3_tts.front import Qwen3TTSFront
+from mstar_qwen3_tts.options import Qwen3TTSOptions
+from mstar_qwen3_tts.rules import logit_rules
+from mstar_qwen3_tts.talker import (
+    SCRIPT,
+    TalkerSubmodule,
+    talker_resources,
+)
+from mstar_qwen3_tts.weights import codec_weight_map, talker_weight_map
+
+if TYPE_CHECKING:
+    from mstar_core.model.weights import WeightMap
+
+WAITING_FRAMES = 64
+"""Frames that may wait for the codec, per request."""
+FRAMES_A_STEP = 512
+"""Frames of one step of the codec at most, which bounds the memory of the activations."""
+SCRIPTS_A_STEP = 8
+
+
+class Qwen3TTS(Model):
+    """Text to speech, a frame of codes at a time."""
+
+    Options: ClassVar[type] = Qwen3TTSOptions
+    weight_folders: ClassVar[tuple[str, ...]] = (CODEC_FOLDER,)
+
+    def __init__(self, folder: Path, config: TtsConfig, options: Qwen3TTSOptions) -> None:
+        self.folder, self.config, self.options = folder, config, options
+
+    @classmethod
+    def open(cls, folder: Path, options: Any) -> Self:
+        model = cls(folder, read_config(folder), options)
+        model.front().check_options()
+        return model
+
+    def nodes(self) -> tuple[Node, ...]:
+        rules = logit_rules(self.config, self.front().defaults.penalty)
+        talker = talker_resources(self.config, self.options.script, rules)
+        return (
+            Node(name="talker", walks=self._talker(), resources=talker),
+            Node(
+                name="codec", walks=(self._voice(),), resources=codec_resources(self.config.decoder)
+            ),
+        )
+
+    def edges(self) -> tuple[Edge, ...]:
+        return (
+            Edge(
+                name="frames",
+                source="decode",
+                target="voice",
+                input="frames",
+                shape=(self.config.code_groups,),
+                dtype="int64",
+                capacity=WAITING_FRAMES,
+            ),
+        )
+
+    def graph(self) -> Sequence:
+        talker = Sequence((Once(SCRIPT), Once("prefill"), Loop("decode")))
+        return Sequence((Stream(producer=talker, consumer=Once("voice"), edge="frames"),))
+
+    @property
+    def max_context(self) -> int:
+        return self.config.max_context
+
+    def default_dtype(self) -> torch.dtype:
+        return torch.bfloat16
+
+    def build_submodule(self, node: str, env: NodeEnv) -> NodeSubmodule:
+        if node == "codec":
+            return CodecSubmodule(self.config.decoder, env)
+        return TalkerSubmodule(self.config, env)
+
+    def weight_map(self, node: str) -> WeightMap:
+        if node == "codec":
+            return codec_weight_map(self.config.decoder)
+        return talker_weight_map(self.config)
+
+    def front(self) -> Qwen3TTSFront:
+        return Qwen3TTSFront(self.folder, self.config, self.options)
+
+    def _talker(self) -> tuple[Walk, Walk, Walk]:
+        config = self.config
+        script = Input(name=SCRIPT, shape=(self.options.script,), below=config.text_vocab_size)
+        text = Input(name="text", below=config.text_vocab_size)
+        code = Input(name="code", below=config.vocab_size + 1)
+        hidden = (config.talker.hidden,)
+        ids = Input(name="ids", below=config.vocab_size, loops=True)
+        last = Input(name="hidden", dtype="model", shape=hidden, loops=True)
+        frames = Output(name="frames", shape=(config.code_groups,), edge="frames")
+        outputs = (
+            Output(name="ids", read=True, loops_to="ids"),
+            Output(name="hidden", dtype="model", shape=hidden, loops_to="hidden"),
+            Output(name="logprob", dtype="float32", read=True),
+            Output(name="finite", dtype="bool", read=True),
+        )
+        sampled: dict[str, Any] = {"node": "talker", "samples": True}
+        return (
+            Walk(
+                name=SCRIPT,
+                node="talker",
+                feed="prompt",
+                inputs=(script,),
+                max_items=SCRIPTS_A_STEP,
+                capture=False,
+            ),
+            Walk(
+                name="prefill",
+                feed="prompt",
+                inputs=(text, code),
+                outputs=outputs,
+                chunkable=True,
+                **sampled,
+            ),
+            Walk(
+                name="decode",
+                feed="loop",
+                inputs=(ids, last),
+                outputs=(*outputs, frames),
+                **sampled,
+            ),
+        )
+
+    def _voice(self) -> Walk:
+        frames = Input(name="frames", shape=(self.config.code_groups,))
+        return Walk(
+            name="voice",
+            node="codec",
+            feed="edge",
+            edge="frames",
+            inputs=(frames,),
+            max_items=FRAMES_A_STEP,
+            capture=False,
+        )

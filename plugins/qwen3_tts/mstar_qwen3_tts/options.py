@@ -1,0 +1,29 @@
+"""``model.options`` of a Qwen3-TTS deployment."""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+from attrs.validators import optional
+
+from mstar_core.config.checks import about, whole, words
+
+
+@frozen(kw_only=True)
+class Qwen3TTSOptions:
+    """What a request that does not say is taken to mean, and what it may hold."""
+
+    default_voice: str | None = field(
+        default=None,
+        validator=optional(words),
+        metadata=about("the voice of requests that name none, such as vivian"),
+    )
+    default_language: str = field(
+        default="auto",
+        validator=words,
+        metadata=about("the language of requests that name none, such as english"),
+    )
+    script: int = field(
+        default=1024,
+        validator=whole(2, unit="tokens"),
+        metadata=about("text that a request may have where it is spoken word by word"),
+    )

@@ -1,0 +1,15 @@
+"""What this plugin brings. Imported when the plugin is loaded, so it imports no torch."""
+
+from mstar_core import hookimpl
+
+
+@hookimpl
+def provide_models(registry):
+    registry.add("qwen3-tts", "mstar_qwen3_tts.model:Qwen3TTS")
+
+
+@hookimpl
+def config_schema():
+    from mstar_qwen3_tts.options import Qwen3TTSOptions
+
+    return Qwen3TTSOptions

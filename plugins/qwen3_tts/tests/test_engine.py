@@ -1,0 +1,155 @@
+"""Tiny checkpoints through the engine: the reference's codes and waveform, alone and together."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mstar_core.config.sampling import SamplingSettings
+from mstar_core.engine.device import Lag
+from mstar_core.testing.cores import open_wired, run_all
+
+MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
+SMALL = ("engine.max_rows=8", "engine.token_budget=64", "model.dtype=fp32")
+EAGER, RECORDED = ("engine.graphs=off",), ("engine.graphs=recorder", "engine.capture.rows=[4]")
+PENALTY = SamplingSettings(repetition_penalty=1.05)
+FRAME = 1920
+ways = pytest.mark.parametrize("way", [EAGER, RECORDED], ids=["eager", "recorded"])
+
+
+def asked(front, told, whole_text=True, sampling=PENALTY, **options):
+    """The request that the reference was given."""
+    options.setdefault("max_new_tokens", 14)
+    return front.ids_request(
+        told["ids"],
+        voice="serena" if front.config.speakers else None,
+        language="english",
+        instruct=told["instruct"],
+        whole_text=whole_text,
+        sampling=sampling,
+        **options,
+    )
+
+
+def opened(tiny, tmp_path, *sets, lag=None):
+    return open_wired(MODEL, tmp_path, (*SMALL, *sets), lag, checkpoint=tiny.folder)
+
+
+@pytest.fixture
+def speaking(tiny):
+    """A tiny checkpoint of a mode that needs no sound to imitate."""
+    if "instruct" not in tiny.told:
+        pytest.skip("a base model speaks with a voice that it has heard")
+    return tiny
+
+
+@pytest.mark.shared
+@ways
+@pytest.mark.parametrize("whole_text", [True, False])
+def test_the_engine_gives_the_published_codes(speaking, tmp_path, whole_text, way):
+    """Every code of every frame, and no frame for the last code sampled."""
+    core, wired, _ = opened(speaking, tmp_path, *way)
+    request = asked(wired.model.front(), speaking.told, whole_text)
+    result = run_all(core, [request])[request.id]
+    want = speaking.codes(whole_text)
+    assert result.finish_reason == "length"
+    assert result.ids[:-1] == want[:, 0].tolist()
+    frames = wired.rings["frames"].read(torch.arange(1, 1 + len(want)))
+    assert torch.equal(frames, want)
+    assert core.stats()["replayed"] == (0 if way is EAGER else 14)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("in_flight", [0, 1, 3])
+def test_the_codec_makes_the_published_wave_beside_the_talker(voice, tmp_path, in_flight):
+    core, wired, _ = opened(voice, tmp_path, *EAGER, f"engine.in_flight={in_flight}")
+    sounds = watched(wired)
+    request = asked(wired.model.front(), voice.told)
+    run_all(core, [request])
+    sound = torch.cat(sounds)
+    assert sound.shape == (13, FRAME)
+    assert (sound.flatten() - voice.wave).abs().max() < 1e-4
+    assert len(sounds) > 4, "the codec waited for the talker's end"
+
+
+def watched(wired):
+    """What the codec makes, step by step."""
+    submodule, sounds = wired.nodes["codec"].submodule, []
+    original = submodule.forward
+
+    def forward(walk, inputs, plans):
+        made = original(walk, inputs, plans)
+        sounds.append(made["sound"].clone())
+        return made
+
+    submodule.forward = forward
+    return sounds
+
+
+@pytest.mark.shared
+@ways
+def test_seeded_codes_are_the_same_alone_together_and_late(voice, tmp_path, way):
+    core, wired, _ = opened(voice, tmp_path, *EAGER, "engine.in_flight=0")
+    alone = {}
+    for request in seeded(wired.model.front(), voice.told):
+        alone[request.id] = run_all(core, [request])[request.id].ids
+    assert len({tuple(ids) for ids in alone.values()}) == len(alone)
+    core, wired, _ = opened(voice, tmp_path, *way, "engine.in_flight=2", lag=Lag(3))
+    found = run_all(core, seeded(wired.model.front(), voice.told))
+    assert {name: result.ids for name, result in found.items()} == alone
+
+
+def seeded(front, told):
+    """Sampled requests, each with a seed of its own."""
+    return [
+        asked(
+            front,
+            told,
+            whole_text=bool(i % 2),
+            sampling=SamplingSettings(temperature=0.9, top_k=50, repetition_penalty=1.05, seed=i),
+            max_new_tokens=6 + i,
+            id=f"s{i}",
+        )
+        for i in range(7)
+    ]
+
+
+@pytest.mark.shared
+def test_a_talker_that_never_ends_stops_at_its_cap(voice, tmp_path):
+    """TT-01: the cap follows from the text, and the request says why it ended."""
+    core, wired, _ = opened(voice, tmp_path, *EAGER)
+    front = wired.model.front()
+    assert asked(front, voice.told, max_new_tokens=None).max_new_tokens == 125 + 25 * 7
+    request = asked(front, voice.told, max_new_tokens=40, ignore_stop_ids=True)
+    result = run_all(core, [request])[request.id]
+    assert (result.finish_reason, len(result.ids)) == ("length", 40)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("biased", [67, 1000, 70])
+def test_neither_an_early_end_nor_a_special_code_is_sampled(voice, tmp_path, biased):
+    """TT-02: 67 is the end, which is not among the first two codes; the others are never."""
+    core, wired, _ = opened(voice, tmp_path, *EAGER)
+    sounds = watched(wired)
+    sampling = SamplingSettings(repetition_penalty=1.05, logit_bias={biased: 100.0})
+    request = asked(wired.model.front(), voice.told, sampling=sampling)
+    result = run_all(core, [request])[request.id]
+    if biased == 67:
+        assert (result.finish_reason, len(result.ids)) == ("stop", 2)
+    else:
+        assert (result.finish_reason, len(result.ids)) == ("length", 14)
+        assert max(result.ids) < 64
+    assert all(bool(sound.isfinite().all()) for sound in sounds)
+
+
+@pytest.mark.shared
+def test_a_penalty_of_the_requests_own_takes_the_place_of_the_checkpoints(voice, tmp_path):
+    core, wired, _ = opened(voice, tmp_path, *EAGER)
+    front = wired.model.front()
+    answers = {}
+    for penalty in (1.0, 1.05, 4.0):
+        sampling = SamplingSettings(repetition_penalty=penalty)
+        request = asked(front, voice.told, sampling=sampling, max_new_tokens=40)
+        answers[penalty] = run_all(core, [request])[request.id].ids
+    repeats = {p: len(ids) - len(set(ids)) for p, ids in answers.items()}
+    assert repeats[1.0] >= repeats[1.05] > repeats[4.0]
