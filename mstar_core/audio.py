@@ -6,9 +6,12 @@ Files are told apart by their content, never by their name. Reading needs the ``
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -19,7 +22,8 @@ FORMATS = "wav, flac, ogg or mp3"
 OVERSHOOT = 2.0
 """The largest sample, in full scales, that is taken for sound: a decoder may exceed 1 a little."""
 WAV_HEAD = 12
-"""Bytes by which a RIFF file is known, with its length."""
+"""Bytes by which a file is known, of a RIFF file with its length."""
+_BLOCK_S = 30
 
 
 @frozen(kw_only=True, eq=False)
@@ -43,30 +47,55 @@ def read_audio(path: str | PathLike[str]) -> Audio:
     Raises RequestError where there is no such file, or it is empty, not sound, cut short or
     without samples; ConfigError where the library that reads files is not installed.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise RequestError(
-            where=str(file),
-            got=Words("a folder" if file.is_dir() else "no such file"),
-            want=f"a {FORMATS} file",
-            fix="correct the path",
-        )
-    if file.stat().st_size == 0:
-        raise _broken(file, "a file of 0 bytes")
-    soundfile = _soundfile()
-    try:
-        with soundfile.SoundFile(os.fsencode(file)) as sound:
-            promised, rate = sound.frames, sound.samplerate
-            samples_TC = sound.read(dtype="float32", always_2d=True)
-    except soundfile.LibsndfileError as error:
-        raise _broken(file, error.error_string) from error
+    head = audio_head(path)
+    blocks = list(audio_blocks(path, seconds=_BLOCK_S))
+    samples_T = np.concatenate(blocks) if blocks else mono(np.empty(0, np.float32), str(path))
+    return Audio(samples_T=samples_T, rate=head.rate)
+
+
+@frozen(kw_only=True)
+class AudioHead:
+    """What a file says of its sound before it is read."""
+
+    rate: int
+    """Samples per second."""
+    frames: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it says that it lasts."""
+        return self.frames / self.rate
+
+
+def audio_head(path: str | PathLike[str]) -> AudioHead:
+    """What a file says of its sound. Raises as :func:`read_audio` does."""
+    with _opened(Path(path)) as sound:
+        return AudioHead(rate=sound.samplerate, frames=sound.frames)
+
+
+def audio_blocks(path: str | PathLike[str], seconds: int) -> Iterator[np.ndarray]:
+    """The sound in a file, block by block: float32 ``[T]`` of ``seconds``, the last one shorter.
+
+    One block is held. Raises as :func:`read_audio` does; of a file that is cut short, behind its
+    last block.
+    """
+    file, count = Path(path), 0
+    with _opened(file) as sound:
+        promised, size = sound.frames, seconds * sound.samplerate
+        while len(samples_TC := sound.read(size, dtype="float32", always_2d=True)):
+            count += len(samples_TC)
+            yield mono(samples_TC, where=str(file))
     with file.open("rb") as raw:
         head = raw.read(WAV_HEAD)
-    if is_cut_wav(head, file.stat().st_size) or len(samples_TC) < promised:
-        raise _broken(
-            file, f"a file that ends after {len(samples_TC)} samples, before its sound does"
-        )
-    return Audio(samples_T=mono(samples_TC, where=str(file)), rate=rate)
+    if is_cut_wav(head, file.stat().st_size) or count < promised:
+        raise _broken(file, f"a file that ends after {count} samples, before its sound does")
+
+
+def is_sound(head: bytes) -> bool:
+    """Whether a file whose first ``WAV_HEAD`` bytes are ``head`` is one of those that are read."""
+    wave = head[:4] == b"RIFF" and head[8:12] == b"WAVE"
+    layer_3 = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2
+    return wave or layer_3 or head[:4] in (b"fLaC", b"OggS") or head[:3] == b"ID3"
 
 
 def mono(samples: np.ndarray, where: str = "samples") -> np.ndarray:
@@ -107,6 +136,26 @@ def is_cut_wav(head: bytes, size: int) -> bool:
         return False
     promised = int.from_bytes(head[4:8], "little")
     return promised not in (0, 0xFFFFFFFF) and promised + 8 > size + 1
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """The file as the library reads it; what the library cannot read is an error of ours."""
+    if not file.is_file():
+        raise RequestError(
+            where=str(file),
+            got=Words("a folder" if file.is_dir() else "no such file"),
+            want=f"a {FORMATS} file",
+            fix="correct the path",
+        )
+    if file.stat().st_size == 0:
+        raise _broken(file, "a file of 0 bytes")
+    soundfile = _soundfile()
+    try:
+        with soundfile.SoundFile(os.fsencode(file)) as sound:
+            yield sound
+    except soundfile.LibsndfileError as error:
+        raise _broken(file, error.error_string) from error
 
 
 def _broken(file: Path, got: str) -> RequestError:

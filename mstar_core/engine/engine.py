@@ -25,7 +25,7 @@ from mstar_core.config.sampling import plain
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Device
 from mstar_core.engine.driver import Driver, Listener
-from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result
 from mstar_core.engine.opening import open_core
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.wire import Wired
@@ -95,7 +95,7 @@ class Engine:
         try:
             for request in requests:
                 streams.append(self._listen(request))  # noqa: PERF401  what was let in is aborted
-            return [_gather(stream.request.id, stream) for stream in streams]
+            return [Result.of(stream.request.id, stream) for stream in streams]
         except BaseException:
             for stream in streams:
                 self._driver.leave(stream.request.id, stream.listener)
@@ -237,35 +237,6 @@ class _Stream:
             yield event
             if isinstance(event, FinishEvent):
                 return
-
-
-def _gather(request_id: str, events: Iterable[EngineEvent]) -> Result:
-    ids: list[int] = []
-    logprobs: list[float] = []
-    top: list[tuple[tuple[int, float], ...]] = []
-    finish: FinishEvent | None = None
-    for event in events:
-        if isinstance(event, TokenEvent):
-            ids.append(event.token)
-            logprobs.append(event.logprob)
-            top.append(event.top)
-        else:
-            finish = event
-    finish = finish or FinishEvent(
-        request=request_id, reason="error", prompt_items=0, generated=len(ids)
-    )
-    kept = finish.generated
-    return Result(
-        id=request_id,
-        ids=ids[:kept],
-        logprobs=logprobs[:kept],
-        top=top[:kept],
-        finish_reason=finish.reason,
-        cached_tokens=finish.cached_tokens,
-        error=finish.error,
-        stop_logprob=finish.stop_logprob,
-        reported=finish.reported,
-    )
 
 
 def _raise_where_refused(event: EngineEvent) -> None:

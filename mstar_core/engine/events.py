@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Self
 
 from attrs import field, frozen
 
@@ -76,3 +77,29 @@ class Result:
     """Of the stop id that ended it; None where none did."""
     reported: Mapping[str, float] = field(factory=dict)
     """What the model reports of it, by the names of its reported outputs."""
+
+    @classmethod
+    def of(cls, request: str, events: Iterable[EngineEvent]) -> Self:
+        """What all the ``events`` of a request come to; without a last one it failed."""
+        tokens: list[TokenEvent] = []
+        finish = None
+        for event in events:
+            if isinstance(event, TokenEvent):
+                tokens.append(event)
+            else:
+                finish = event
+        finish = finish or FinishEvent(
+            request=request, reason="error", prompt_items=0, generated=len(tokens)
+        )
+        kept = tokens[: finish.generated]
+        return cls(
+            id=request,
+            ids=[event.token for event in kept],
+            logprobs=[event.logprob for event in kept],
+            top=[event.top for event in kept],
+            finish_reason=finish.reason,
+            cached_tokens=finish.cached_tokens,
+            error=finish.error,
+            stop_logprob=finish.stop_logprob,
+            reported=finish.reported,
+        )
