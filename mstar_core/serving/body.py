@@ -8,8 +8,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope
 
 from mstar_core.config.limits import LimitsConfig
-from mstar_core.serving.depth import json_depth
+from mstar_core.serving.depth import json_shape
 from mstar_core.serving.errors import ApiError
+
+MAX_FIELDS = 1 << 17
+"""Fields of all objects of a JSON body: to read millions of them would keep all others waiting."""
 
 
 class LimitedReceive:
@@ -63,8 +66,13 @@ async def read_json(http: HttpRequest, most_levels: int) -> None:
         raise ApiError("unsupported_media_type", "The body must be application/json.")
     body = await http.body()
     marks = body.count(b"[") + body.count(b"{")
-    if marks > most_levels and json_depth(body) > most_levels:
+    if marks <= most_levels and body.count(b":") <= MAX_FIELDS:
+        return
+    levels, fields = json_shape(body)
+    if levels > most_levels:
         raise ApiError("limit_exceeded", f"The body nests more than {most_levels} levels deep.")
+    if fields > MAX_FIELDS:
+        raise ApiError("limit_exceeded", f"The body has more than {MAX_FIELDS} fields.")
 
 
 def check_form(http: HttpRequest) -> None:

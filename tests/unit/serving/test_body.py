@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
 
-from mstar_core.serving.depth import json_depth
+from mstar_core.serving.body import MAX_FIELDS
+from mstar_core.serving.depth import json_shape
 from mstar_core.serving.routes import Route
 from mstar_core.testing.asgi import scope_of
 
@@ -107,7 +108,13 @@ def depth_of(value):
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
-text = st.text(alphabet='[]{}"\\ab\N{SNOWMAN}', max_size=8)
+def fields_of(value):
+    if isinstance(value, dict):
+        return len(value) + sum(map(fields_of, value.values()))
+    return sum(map(fields_of, value)) if isinstance(value, list) else 0
+
+
+text = st.text(alphabet='[]{}:"\\ab\N{SNOWMAN}', max_size=8)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | text,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=3),
@@ -116,16 +123,30 @@ values = st.recursive(
 
 
 @given(value=values, ascii=st.booleans(), indent=st.sampled_from([None, 1]))
-def test_the_depth_of_a_text_is_the_depth_of_its_value(value, ascii, indent):
+def test_the_shape_of_a_text_is_the_shape_of_its_value(value, ascii, indent):
     body = json.dumps(value, ensure_ascii=ascii, indent=indent).encode()
-    assert json_depth(body) == depth_of(value)
+    assert json_shape(body) == (depth_of(value), fields_of(value))
 
 
 @given(body=st.binary(max_size=64))
-def test_any_bytes_have_some_depth(body):
-    assert 0 <= json_depth(body) <= len(body)
+def test_any_bytes_have_some_shape(body):
+    levels, fields = json_shape(body)
+    assert 0 <= levels <= len(body)
+    assert 0 <= fields <= len(body)
 
 
-def test_depth_is_carried_across_blocks():
+def test_the_shape_is_carried_across_blocks():
     inner = b'"' + b"[" * (1 << 20) + b'",'
-    assert json_depth(b"[" + inner * 3 + b"[{}]]") == 3
+    assert json_shape(b"[" + inner * 3 + b'[{"a:":1}]]') == (3, 1)
+
+
+def test_a_body_with_too_many_fields_is_refused_before_it_is_parsed(rig):
+    def told(fields, text=""):
+        names = ",".join(f'"{i}":1' for i in range(fields))
+        return server.ask("/v1/do", f'{{"text":"{text}"{"," * bool(fields)}{names}}}'.encode())
+
+    routes = [Route(method="POST", path="/v1/do", handler=count, summary="A test's", body=object)]
+    server = rig(routes=routes, limits={"max_body_bytes": 1 << 23})
+    assert told(MAX_FIELDS - 1).status == 200
+    assert code_of(told(MAX_FIELDS)) == (400, "limit_exceeded")
+    assert told(0, text=":" * 2 * MAX_FIELDS).status == 200
