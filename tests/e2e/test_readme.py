@@ -13,15 +13,13 @@ from mstar_core.plugins import discover
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^```console\n\$ mstar-core ([^\n]+)\n(.+?)^```$", README, re.M | re.S)
-NEED = "README shows the editable plugins of this repository, on a machine without a GPU"
+NEED = "README shows editable installations of this repository's plugins"
 
 
 @pytest.fixture(autouse=True)
 def as_in_the_readme():
     found = {record.name: record.origin for record in discover()}
-    states = {record.name: record.state for record in discover()}
-    ours = ("echo", "qwen35", "triton", "whisper")
-    if found != dict.fromkeys(ours, "editable") or states["triton"] == "ready":
+    if dict.fromkeys(("echo", "qwen35", "whisper"), "editable").items() - found.items():
         pytest.skip(NEED)
 
 
@@ -35,6 +33,11 @@ def words(line: str) -> str:
     return ".*".join(map(re.escape, line.split("…"))) + "\n"
 
 
+def narrow(text: str) -> str:
+    """One space between words: columns are as wide as what else is installed."""
+    return re.sub(r"(?<=\S) +", " ", text)
+
+
 @pytest.mark.parametrize(
     ("command", "sample"),
     [shown for shown in SHOWN if not shown[0].startswith(("generate", "transcribe", "serve"))],
@@ -43,7 +46,7 @@ def words(line: str) -> str:
 def test_a_shown_output_is_what_the_command_prints(command, sample, capsys):
     main(shlex.split(command))
     out, err = capsys.readouterr()
-    assert re.fullmatch(pattern(sample), out + err), out + err
+    assert re.fullmatch(pattern(narrow(sample)), narrow(out + err)), out + err
 
 
 def test_the_shown_outputs_are_found():
