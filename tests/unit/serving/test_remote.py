@@ -29,6 +29,7 @@ from mstar_core.serving.messages import (
     Tokens,
     decoded,
 )
+from mstar_core.serving.protocol.completions import MAX_CHOICES
 from mstar_core.serving.remote import INLINE_BYTES, RemoteLink
 from mstar_core.testing.engine_child import num_descriptors
 
@@ -352,6 +353,17 @@ def test_an_engine_that_takes_nothing_is_overload_until_it_does(run):
             while link._peer.is_full:
                 await engine.hears()
             link.submit(a_request(), group="g")
+
+    run(body())
+
+
+def test_all_texts_of_the_largest_request_are_taken_at_once(run):
+    async def body():
+        async with joined() as (link, _):
+            ids = np.zeros(INLINE_BYTES // 8, np.int64)
+            for _ in range(MAX_CHOICES):
+                link.submit(Request(arrays={"ids": ids}), group="g")
+            assert not link._peer.is_full
 
     run(body())
 
