@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attrs import evolve
-from fakes import ATTENTION, PACKED, POOLED, SAMPLING
+from flashinfer_fakes import ATTENTION, PACKED, POOLED, SAMPLING
 
 from mstar_core.testing.ops import (
     GatedDeltaConformance,

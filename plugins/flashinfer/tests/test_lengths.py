@@ -1,6 +1,6 @@
 """Page arrays: the same from block tables on the device and from lengths on the host."""
 
-import fakes
+import flashinfer_fakes as fakes
 import pytest
 import torch
 

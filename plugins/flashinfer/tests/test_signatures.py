@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-import fakes
+import flashinfer_fakes as fakes
 import pytest
 
 RECORDED = json.loads((Path(__file__).parent / "signatures.json").read_text())

@@ -1,0 +1,1 @@
+"""The gated delta rule of mstar-core by the kernels of AITER."""
