@@ -19,8 +19,9 @@ class RemoteGeneration:
     ``abort`` nothing is kept but the end.
     """
 
-    def __init__(self, peer: Peer, stream: int) -> None:
+    def __init__(self, peer: Peer, stream: int, group: str) -> None:
         self.stream = stream
+        self.group = group
         self.blocks: list[int] = []
         """Where its large arrays lie, until it ends."""
         self._peer = peer

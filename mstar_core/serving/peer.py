@@ -23,9 +23,8 @@ from mstar_core.serving.messages import (
 )
 
 log = logging.getLogger(__name__)
-MAX_UNSENT = 16 << 20
-"""Bytes that the engine process may not have taken yet; past it nothing more is let in. All that
-one request sends at once, its texts with what each has inline, must fit."""
+MAX_UNSENT = 8 << 20
+"""Bytes that the engine process may not have taken yet; past it nothing more is let in."""
 LOST = Ended(reason="error", code="engine_restarted")
 
 

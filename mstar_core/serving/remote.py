@@ -79,13 +79,16 @@ class RemoteLink:
         return self.begin(request, group=group)
 
     def begin(self, request: Request, *, group: str) -> RemoteGeneration:
-        """``submit`` whatever the state is: before it is ``ready``, requests warm everything up."""
+        """``submit`` whatever the state is: before it is ``ready``, requests warm everything up.
+
+        What belongs to a group that has begun is let in also where no other is.
+        """
         peer = self._peer
         if peer is None:
             raise ApiError("not_ready", "The engine is not ready; see /ready.", retry_after_s=1)
-        if peer.is_full:
+        if peer.is_full and all(each.group != group for each in peer.live.values()):
             raise ApiError("overloaded", "The engine does not keep up.", retry_after_s=1)
-        generation = RemoteGeneration(peer, next(self._numbers))
+        generation = RemoteGeneration(peer, next(self._numbers), group)
 
         def place(array: np.ndarray) -> bytes | int:
             if array.nbytes <= INLINE_BYTES:

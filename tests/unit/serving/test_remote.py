@@ -29,7 +29,7 @@ from mstar_core.serving.messages import (
     Tokens,
     decoded,
 )
-from mstar_core.serving.protocol.completions import MAX_CHOICES
+from mstar_core.serving.peer import MAX_UNSENT
 from mstar_core.serving.remote import INLINE_BYTES, RemoteLink
 from mstar_core.testing.engine_child import num_descriptors
 
@@ -348,7 +348,7 @@ def test_an_engine_that_takes_nothing_is_overload_until_it_does(run):
                     break
                 link.submit(Request(arrays=large), group="g")
             with pytest.raises(ApiError) as full:
-                link.submit(a_request(), group="g")
+                link.submit(a_request(), group="h")
             assert full.value.code == "overloaded"
             while link._peer.is_full:
                 await engine.hears()
@@ -357,13 +357,15 @@ def test_an_engine_that_takes_nothing_is_overload_until_it_does(run):
     run(body())
 
 
-def test_all_texts_of_the_largest_request_are_taken_at_once(run):
+def test_all_texts_of_a_request_are_let_in_where_its_first_was(run):
     async def body():
         async with joined() as (link, _):
             ids = np.zeros(INLINE_BYTES // 8, np.int64)
-            for _ in range(MAX_CHOICES):
+            for _ in range(2 * MAX_UNSENT // INLINE_BYTES):
                 link.submit(Request(arrays={"ids": ids}), group="g")
-            assert not link._peer.is_full
+            assert link._peer.is_full
+            with pytest.raises(ApiError, match="does not keep up"):
+                link.submit(a_request(), group="other")
 
     run(body())
 
