@@ -116,7 +116,7 @@ class _Open:
         now_s = time.perf_counter()
         if isinstance(event, TokenEvent):
             self.read_s.append(now_s)
-        else:
+        elif isinstance(event, FinishEvent):
             self.end_s, self.finish = now_s, event
             self.loop.ended(self)
 

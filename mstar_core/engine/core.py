@@ -34,7 +34,7 @@ from mstar_core.engine.offload import Offloads
 from mstar_core.engine.openings import openings
 from mstar_core.engine.prefix import PrefixReuse
 from mstar_core.engine.pressure import Pressure
-from mstar_core.engine.reading import Reader
+from mstar_core.engine.reading import Reader, Streams
 from mstar_core.engine.tenancy import Tenancy
 from mstar_core.errors import DeviceFault, MstarError, Refusal, RequestError
 from mstar_core.model.front import Request
@@ -90,6 +90,7 @@ class EngineCore:
         self._reader = Reader(
             rings=rings,
             reported=frozenset(output.name for output in outputs if output.reported),
+            streams=Streams.of(self.walks.values()),
             events=self.events,
             finish=self._finish,
             fail=self._fail,

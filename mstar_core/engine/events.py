@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self
 
+import numpy as np
 from attrs import field, frozen
 
 from mstar_core.errors import MstarError
@@ -51,7 +52,16 @@ class FinishEvent:
     """With ``refused``: nothing is wrong with it, there was no room."""
 
 
-EngineEvent = TokenEvent | FinishEvent
+@frozen(kw_only=True, eq=False)
+class ItemsEvent:
+    """What came out of a request's stream since the last: sound, while it is made."""
+
+    request: str
+    arrays: Mapping[str, np.ndarray]
+    """By the name of an output that is told: ``[items, *shape]``, items in order, none twice."""
+
+
+EngineEvent = TokenEvent | ItemsEvent | FinishEvent
 
 
 def facts_of(where: str, error: Exception) -> dict[str, str]:
@@ -77,15 +87,21 @@ class Result:
     """Of the stop id that ended it; None where none did."""
     reported: Mapping[str, float] = field(factory=dict)
     """What the model reports of it, by the names of its reported outputs."""
+    items: Mapping[str, np.ndarray] = field(factory=dict, eq=False)
+    """All that came out of its stream, by the names of the outputs that are told."""
 
     @classmethod
     def of(cls, request: str, events: Iterable[EngineEvent]) -> Self:
         """What all the ``events`` of a request come to; without a last one it failed."""
         tokens: list[TokenEvent] = []
+        pieces: dict[str, list[np.ndarray]] = {}
         finish = None
         for event in events:
             if isinstance(event, TokenEvent):
                 tokens.append(event)
+            elif isinstance(event, ItemsEvent):
+                for name, array in event.arrays.items():
+                    pieces.setdefault(name, []).append(array)
             else:
                 finish = event
         finish = finish or FinishEvent(
@@ -102,4 +118,5 @@ class Result:
             error=finish.error,
             stop_logprob=finish.stop_logprob,
             reported=finish.reported,
+            items={name: np.concatenate(arrays) for name, arrays in pieces.items()},
         )

@@ -226,7 +226,8 @@ class Lifecycle:
             arrays = entry.landing.arrays()
             if self.check is not None:
                 self.check.settle(entry.number, arrays, [row.state.id for row in entry.rows])
-            return Outcome(number=entry.number, arrays=arrays)
+            step = entry.step
+            return Outcome(number=entry.number, arrays=arrays, walk=step.walk, spans_B=step.spans_B)
         finally:
             self.fences.retire(entry.number)
 

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self
 
 import numpy as np
-from attrs import define, field
+from attrs import define, field, frozen
 
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.ends import not_repeated
-from mstar_core.engine.events import EngineEvent, TokenEvent
+from mstar_core.engine.events import EngineEvent, ItemsEvent, TokenEvent
 from mstar_core.errors import RequestError, Words
+from mstar_core.model.walks import Walk
 from mstar_core.sched import RequestState, Row, Track
 from mstar_core.step import Outcome
 from mstar_core.text.stream import FinishReason
+
+
+@frozen(kw_only=True)
+class Streams:
+    """What the reader knows of walks that make and use items of edges, by the walk's name."""
+
+    filled: Mapping[str, frozenset[str]]
+    """Edges that its outputs travel."""
+    told: Mapping[str, tuple[str, ...]]
+    """Outputs that are told item by item."""
+
+    @classmethod
+    def of(cls, walks: Iterable[Walk]) -> Self:
+        """As the walks declare it."""
+        filled, told = {}, {}
+        for walk in walks:
+            filled[walk.name] = frozenset(o.edge for o in walk.outputs if o.edge is not None)
+            told[walk.name] = tuple(o.name for o in walk.outputs if o.told)
+        return cls(filled=filled, told=told)
 
 
 @define(eq=False, kw_only=True)
@@ -25,6 +46,8 @@ class Reader:
     rings: Mapping[str, EdgeRing]
     reported: frozenset[str]
     """Outputs that are told with a request's end."""
+    streams: Streams
+    """The walks that fill and empty the edges of streams."""
     events: deque[EngineEvent]
     finish: Callable[[RequestState, FinishReason], None]
     fail: Callable[[RequestState, Exception], None]
@@ -44,11 +67,34 @@ class Reader:
         for name in self.reported.intersection(outcome.arrays):
             if math.isfinite(value := float(outcome.arrays[name][i])):
                 state.reported[name] = value
+        if track.feeds is not None or track.drains is not None:
+            self._items(state, track, i, outcome)
         if row.samples:
             self._token(state, track, i, outcome)
         for each in state.tracks:
             if not state.over:
                 self._end_track(state, each)
+
+    def _items(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
+        """Count what the row made or used of its stream, and tell what came of what it used.
+
+        What was made behind a stop, before the stop was read, is not counted: nothing is told of
+        it, nor twice of what a second run makes again.
+        """
+        before = track.items
+        if track.feeds in self.streams.filled.get(outcome.walk, ()):
+            track.items += int(outcome.spans_B[i])
+        if track.drains is None:
+            return
+        track.items += int(outcome.spans_B[i])
+        producer = next(t for t in state.tracks if t.feeds == track.drains)
+        begin, end = max(before, state.told), min(track.items, producer.items)
+        names = self.streams.told.get(outcome.walk, ())
+        if not names or begin >= end:
+            return
+        state.told, first = end, int(outcome.spans_B[:i].sum()) - before
+        pieces = {name: outcome.arrays[name][first + begin : first + end] for name in names}
+        self.events.append(ItemsEvent(request=state.id, arrays=pieces))
 
     def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
         arrays, request = outcome.arrays, state.request

@@ -74,13 +74,14 @@ def row_rings(wired: Wired, device: Device) -> dict[str, RowRing]:
 
 
 def _largest_read(node: NodeRuntime, wired: Wired) -> int:
-    rows = wired.resolved.config.engine.max_rows + 1
-    most = 0
+    config, most = wired.resolved.config.engine, 0
     for walk in node.walks.values():
         size = 0
         for output in walk.outputs:
             if output.read:
                 width = torch_dtype_named(output.dtype, wired.dtype).itemsize
+                items = (walk.max_items or config.token_budget) if output.told else 0
+                rows = max(config.max_rows + 1, items)
                 size += rows * int(np.prod(output.shape, dtype=np.int64)) * width + ALIGN_BYTES
         most = max(most, size)
     return most + ALIGN_BYTES

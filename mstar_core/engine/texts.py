@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mstar_core.engine.engine import Engine
-from mstar_core.engine.events import FinishEvent
+from mstar_core.engine.events import FinishEvent, TokenEvent
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.text import TextDelta, TextStream
@@ -25,6 +25,8 @@ def stream_text(engine: Engine, request: Request) -> Iterator[TextDelta]:
             if event.error is not None:
                 raise RequestError.of_facts(event.error)
             return
+        if not isinstance(event, TokenEvent):
+            continue
         delta = text.push([event.token])
         kept += delta.num_tokens
         yield delta

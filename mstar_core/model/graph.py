@@ -20,6 +20,14 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
     for walk in walks.values():
         if walk.combines or walk.feed == "rows":
             _check_combined(walk, walks)
+        for output in walk.outputs:
+            if output.told and (walk.feed != "edge" or not output.read):
+                raise ConfigError(
+                    where=f"walk {walk.name}, output {output.name}",
+                    got=Words("items that are told"),
+                    want="an output that is read, of a walk that is fed from an edge",
+                    fix="set read, or leave told out",
+                )
     named = {e.name for e in edges}
     for walk in walks.values():
         for edge in [walk.edge, *(o.edge for o in walk.outputs)]:

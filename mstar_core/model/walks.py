@@ -56,6 +56,9 @@ class Output:
     reported: bool = False
     """One float a row that is told with the request's end, by the output's name: the last that was
     finite. Only of an output that is ``read``."""
+    told: bool = False
+    """``[items, *shape]``, of a stream's consumer: its items are told as they are read, in order.
+    Only of an output that is ``read``."""
     loops_to: str | None = None
     """The looped input that the next step of the row finds it in."""
     edge: str | None = None

@@ -45,6 +45,8 @@ class Track:
     """Tokens that were read and kept."""
     unread: int = 0
     """Steps launched and not retired."""
+    items: int = 0
+    """Of a stream: items that steps made or used, as far as they were read and kept."""
     ended: bool = False
     loop: Any = None
     """Its row, once it is in a loop that fills no edge: the same in every step."""
@@ -66,7 +68,7 @@ class Track:
 
     def restart(self, accepted: int) -> None:
         """Back to the first part, with ``accepted`` tokens behind it; the rest is forgotten."""
-        self.at = self.done = self.unread = 0
+        self.at = self.done = self.unread = self.items = 0
         self.loop = None
         self.sampled = self.accepted = accepted
         self.ended = False
@@ -128,6 +130,8 @@ class RequestState:
     """Of the stop id that ended it."""
     reported: dict[str, float] = field(factory=dict)
     """What the model has reported of it so far."""
+    told: int = 0
+    """Items of its stream that were told."""
     reason: FinishReason | None = None
     """Why its first track ended: a consumer ends after its producer, for the producer's reason."""
     over: bool = False

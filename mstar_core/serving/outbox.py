@@ -86,6 +86,7 @@ def columns(events: Sequence[Event], end_of: Callable[[Live, FinishEvent], End])
     for live, event in events:
         if isinstance(event, FinishEvent):
             ends.append(end_of(live, event))
+        if not isinstance(event, TokenEvent):
             continue
         mine = tokens.get(live.stream)
         if mine is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 
 @frozen(kw_only=True, eq=False)
@@ -18,3 +18,6 @@ class Outcome:
 
     number: int
     arrays: Mapping[str, np.ndarray]
+    walk: str = ""
+    spans_B: np.ndarray = field(factory=lambda: np.zeros(0, np.int64))
+    """Items of each row."""

@@ -130,7 +130,7 @@ def play(core: EngineCore, schedule: Schedule, subject: Subject) -> list[str]:
                 if case.finishes:
                     return [f"{event.request}: a token after its finish"]
                 case.tokens.append(event.token)
-            else:
+            elif isinstance(event, FinishEvent):
                 case.finishes.append(event)
         turn += 1
     wrong = [text for case in cases.values() for text in case.complaints()]

@@ -23,7 +23,7 @@ from attrs import define, field
 
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Lag
-from mstar_core.engine.events import TokenEvent
+from mstar_core.engine.events import FinishEvent, TokenEvent
 from mstar_core.model.front import Request
 from mstar_core.testing.cores import open_ledger
 from mstar_core.testing.ledger import VOCAB, continuation, ledger_request
@@ -100,6 +100,7 @@ class Player:
             name = event.request
             if isinstance(event, TokenEvent):
                 self._tokens[name].append(event.token)
+            if not isinstance(event, FinishEvent):
                 continue
             self._away.pop(name, None)
             kept, right = self._tokens.pop(name), self._right.pop(name)

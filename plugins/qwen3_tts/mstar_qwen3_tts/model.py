@@ -144,12 +144,15 @@ class Qwen3TTS(Model):
 
     def _voice(self) -> Walk:
         frames = Input(name="frames", shape=(self.config.code_groups,))
+        samples = (self.config.decoder.samples_per_frame,)
+        sound = Output(name="sound", dtype="float32", shape=samples, read=True, told=True)
         return Walk(
             name="voice",
             node="codec",
             feed="edge",
             edge="frames",
             inputs=(frames,),
+            outputs=(sound,),
             max_items=FRAMES_A_STEP,
             capture=False,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from mstar_core.config.sampling import SamplingSettings
+from mstar_core.engine import FinishEvent, ItemsEvent, Result
 from mstar_core.engine.device import Lag
 from mstar_core.testing.cores import open_wired, run_all
 
@@ -61,29 +63,40 @@ def test_the_engine_gives_the_published_codes(speaking, tmp_path, whole_text, wa
 
 @pytest.mark.shared
 @pytest.mark.parametrize("in_flight", [0, 1, 3])
-def test_the_codec_makes_the_published_wave_beside_the_talker(voice, tmp_path, in_flight):
+def test_the_sound_is_the_published_wave_and_comes_beside_the_codes(voice, tmp_path, in_flight):
+    """TT-08: the first sound is there while the talker goes on."""
     core, wired, _ = opened(voice, tmp_path, *EAGER, f"engine.in_flight={in_flight}")
-    sounds = watched(wired)
-    request = asked(wired.model.front(), voice.told)
-    run_all(core, [request])
-    sound = torch.cat(sounds)
+    core.submit(asked(wired.model.front(), voice.told))
+    while core.turn():
+        pass
+    events = list(core.drain())
+    sounds = [event.arrays["sound"] for event in events if isinstance(event, ItemsEvent)]
+    sound = torch.from_numpy(np.concatenate(sounds))
     assert sound.shape == (13, FRAME)
     assert (sound.flatten() - voice.wave).abs().max() < 1e-4
-    assert len(sounds) > 4, "the codec waited for the talker's end"
+    kinds = [type(event) for event in events]
+    assert kinds.index(ItemsEvent) < 8, "the codec waited for the talker"
+    assert kinds[-1] is FinishEvent
 
 
-def watched(wired):
-    """What the codec makes, step by step."""
-    submodule, sounds = wired.nodes["codec"].submodule, []
-    original = submodule.forward
-
-    def forward(walk, inputs, plans):
-        made = original(walk, inputs, plans)
-        sounds.append(made["sound"].clone())
-        return made
-
-    submodule.forward = forward
-    return sounds
+@pytest.mark.shared
+@pytest.mark.parametrize("in_flight", [0, 1, 3])
+@pytest.mark.parametrize("frames", [1, 2, 7])
+def test_no_frame_behind_the_end_is_heard(voice, codec_bench, tmp_path, frames, in_flight):
+    """TT-02, TT-15: steps that were under way when the end was read tell nothing of theirs."""
+    core, wired, _ = opened(voice, tmp_path, *EAGER, f"engine.in_flight={in_flight}")
+    codes = voice.codes()
+    end = frozenset({int(codes[frames, 0])})
+    first = codes[:, 0].tolist().index(*end)
+    request = asked(wired.model.front(), voice.told, stop_ids=end)
+    core.submit(request)
+    while core.turn():
+        pass
+    result = Result.of(request.id, core.drain())
+    assert (result.finish_reason, len(result.ids)) == ("stop", first)
+    want = codec_bench(voice.folder).decode(codes[:first], [first])
+    assert result.items["sound"].shape == (first, FRAME)
+    assert np.abs(result.items["sound"].ravel() - want.numpy()).max() < 1e-5
 
 
 @pytest.mark.shared
@@ -130,7 +143,6 @@ def test_a_talker_that_never_ends_stops_at_its_cap(voice, tmp_path):
 def test_neither_an_early_end_nor_a_special_code_is_sampled(voice, tmp_path, biased):
     """TT-02: 67 is the end, which is not among the first two codes; the others are never."""
     core, wired, _ = opened(voice, tmp_path, *EAGER)
-    sounds = watched(wired)
     sampling = SamplingSettings(repetition_penalty=1.05, logit_bias={biased: 100.0})
     request = asked(wired.model.front(), voice.told, sampling=sampling)
     result = run_all(core, [request])[request.id]
@@ -139,7 +151,6 @@ def test_neither_an_early_end_nor_a_special_code_is_sampled(voice, tmp_path, bia
     else:
         assert (result.finish_reason, len(result.ids)) == ("length", 14)
         assert max(result.ids) < 64
-    assert all(bool(sound.isfinite().all()) for sound in sounds)
 
 
 @pytest.mark.shared

@@ -5,7 +5,7 @@ from attrs import evolve
 
 from mstar_core.errors import ConfigError
 from mstar_core.model.graph import check_graph
-from mstar_core.model.walks import Input, Loop, Node, Once, Sequence, Walk
+from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Walk
 
 INPUTS = (Input(name="ids", loops=True),)
 PREFILL = Walk(name="prefill", node="n", feed="prompt", inputs=INPUTS)
@@ -46,3 +46,22 @@ def test_a_walk_that_combines_what_is_not_alike_is_refused(changes):
 def test_a_graph_that_names_a_walk_nobody_declares_is_refused():
     with pytest.raises(ConfigError, match="walk 'decode'"):
         check_graph((Node(name="n", walks=(PREFILL,)),), (), Sequence((Loop("decode"),)))
+
+
+@pytest.mark.parametrize("changes", [{"feed": "prompt", "edge": None}, {"read": False}], ids=str)
+def test_items_are_told_of_what_is_read_of_a_streams_consumer_only(changes):
+    said = Edge(name="said", source="decode", target="voice", input="said", shape=())
+    heard = Output(name="sound", read=changes.pop("read", True), told=True)
+    voice = Walk(
+        name="voice", node="n", feed="edge", edge="said", inputs=(Input(name="said"),),
+        outputs=(heard,),
+    )  # fmt: skip
+    graph = Sequence((Once("prefill"), Loop("decode")))
+
+    def checked(walk):
+        check_graph((Node(name="n", walks=(PREFILL, DECODE, walk)),), (said,), graph)
+
+    if heard.read:
+        checked(voice)
+    with pytest.raises(ConfigError, match="output sound"):
+        checked(evolve(voice, **changes))
