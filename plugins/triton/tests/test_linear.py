@@ -105,7 +105,7 @@ def test_tiles_follow_from_rows_and_outputs():
         tile = tiles(*shape, gated)
         return [tile[n] for n in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_stages")]
 
-    assert chosen(3, 1024, 2048) == [16, 32, 4, 4]
+    assert chosen(3, 1024, 2048) == [16, 32, 4, 6]
     assert chosen(64, 1024, 3584) == [64, 32, 4, 4]
     assert chosen(16, 8224, 1024) == [64, 64, 1, 4]
     assert chosen(64, 8224, 1024) == [64, 64, 1, 4]

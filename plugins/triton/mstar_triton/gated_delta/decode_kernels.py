@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra import cuda
 
 from mstar_triton.gated_delta.rows_kernels import (
     convolved,
-    held_window,
     keep_newest,
     l2,
     log_decay,
     silu,
-    taps_of,
-    with_newest,
+    window_with_newest,
 )
 
 
@@ -24,14 +21,12 @@ def decode_kernel(
     conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, lead_ptr, out_ptr,
     qkv_row, z_row, b_row, a_row, slots_row, conv_slot, ssm_slot, eps,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """One program per row and key head, with all channels that belong to it.
 
     So no other program reads the windows that it moves, and a whole value head is normed where it
     was computed. ``k . S`` and ``q . S`` are read from the state before its update, in one pass.
-    With PDL the state is read while the projections are still made: nothing that writes states or
-    slots lets another kernel begin before it has ended.
     """
     row, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if lead_ptr is not None:
@@ -49,34 +44,24 @@ def decode_kernel(
     conv_ptr += slot * conv_slot
     ssm_ptr += slot * ssm_slot
     q_c, k_c = g * D + d, (G + g) * D + d
-    q_held = held_window(conv_ptr, q_c, held_d, K, BLOCK_K)
-    k_held = held_window(conv_ptr, k_c, held_d, K, BLOCK_K)
-    q_taps = taps_of(taps_ptr, q_c, in_d, K, BLOCK_K)
-    k_taps = taps_of(taps_ptr, k_c, in_d, K, BLOCK_K)
+    q_window = window_with_newest(qkv_ptr, conv_ptr, q_c, in_d, held_d, K, BLOCK_K)
+    k_window = window_with_newest(qkv_ptr, conv_ptr, k_c, in_d, held_d, K, BLOCK_K)
+    q = l2(convolved(q_window, taps_ptr, q_c, in_d, K, BLOCK_K)) * (D**-0.5)
+    k = l2(convolved(k_window, taps_ptr, k_c, in_d, K, BLOCK_K))
     norm = tl.load(norm_ptr + e, mask=in_e, other=0).to(tl.float32)
+    met = tl.sum(q * k, 0)
     for r in tl.static_range(R):
         h = g * R + r
-        v_c = 2 * G * D + h * E + e
         state_ptr = ssm_ptr + h * D * E + cell
         state = tl.load(state_ptr, mask=held_d[:, None] & in_e[None, :], other=0)
-        v_held = held_window(conv_ptr, v_c, held_e, K, BLOCK_K)
-        v_taps = taps_of(taps_ptr, v_c, in_e, K, BLOCK_K)
-        a_log = tl.load(a_log_ptr + h).to(tl.float32)
-        dt_bias = tl.load(dt_bias_ptr + h).to(tl.float32)
-        if r == 0:
-            if PDL:
-                cuda.gdc_wait()
-            q_window = with_newest(q_held, qkv_ptr, q_c, in_d, K, BLOCK_K)
-            k_window = with_newest(k_held, qkv_ptr, k_c, in_d, K, BLOCK_K)
-            q = l2(convolved(q_window, q_taps)) * (D**-0.5)
-            k = l2(convolved(k_window, k_taps))
-            met = tl.sum(q * k, 0)
         z = tl.load(z_ptr + row * z_row + h * E + e, mask=in_e, other=0).to(tl.float32)
         b = tl.load(b_ptr + row * b_row + h).to(tl.float32)
         a = tl.load(a_ptr + row * a_row + h).to(tl.float32)
-        v_window = with_newest(v_held, qkv_ptr, v_c, in_e, K, BLOCK_K)
-        v = convolved(v_window, v_taps)
-        decay = tl.exp(log_decay(a, a_log, dt_bias))
+        a_log = tl.load(a_log_ptr + h).to(tl.float32)
+        v_c = 2 * G * D + h * E + e
+        v_window = window_with_newest(qkv_ptr, conv_ptr, v_c, in_e, held_e, K, BLOCK_K)
+        v = convolved(v_window, taps_ptr, v_c, in_e, K, BLOCK_K)
+        decay = tl.exp(log_decay(a, a_log, tl.load(dt_bias_ptr + h).to(tl.float32)))
         k_read = tl.sum(k[:, None] * state, 0) * decay
         q_read = tl.sum(q[:, None] * state, 0) * decay
         delta = tl.sigmoid(b) * (v - k_read)

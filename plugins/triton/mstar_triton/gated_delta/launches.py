@@ -11,14 +11,16 @@ from torch import Tensor
 
 from mstar_core.launch import launch
 from mstar_core.ops.gated_delta import GatedDeltaRows, GdnPools, GdnWeights
-from mstar_triton.backend import AMD, FUSED, early
+from mstar_triton.backend import AMD, FUSED
 from mstar_triton.gated_delta.decode_kernels import decode_kernel
 from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_kernel
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 MIX_TOKENS, FINISH_TOKENS = 32, 16
-PART_E = 32
-"""Value features of one program of the scan: four programs share a head of 128."""
+PARTS_E = (32, 64)
+"""Value features of one program of the scan, of few tokens and of many."""
+MANY_TOKENS = 2048
+"""Tokens from which there are heads enough to fill a device with fewer programs of each."""
 
 
 def pow2(n: int) -> int:
@@ -80,7 +82,7 @@ def decode(
         pools.ssm_SHDE.stride(0), weights.eps,
         **sizes.constants, K=sizes.conv_taps, BLOCK_D=block_d, BLOCK_E=block_e,
         BLOCK_K=int(triton.next_power_of_2(sizes.conv_taps)),
-        **early(out_TV, plan.num_lead_1 is None), **decode_options(block_d * block_e), **FUSED,
+        **decode_options(block_d * block_e), **FUSED,
     )  # fmt: skip
 
 
@@ -104,12 +106,16 @@ def prefill(
     chunks = -(-T // CHUNK.value) + B
     slots_B, fresh_B = plan.slots_B.contiguous(), plan.fresh_B.contiguous()
 
-    def empty(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=torch.float32, device=out_TV.device)
+    exact, part_e = precision(x.qkv_TC.dtype), PARTS_E[T >= MANY_TOKENS]
+    narrow = torch.float16 if exact["PRECISION"] == "tf32" else torch.float32
 
-    mixed, o = empty(T, C), empty(T, H * E)
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=out_TV.device)
+
+    mixed, o = empty(T, C, dtype=narrow), empty(T, H * E)
     in_chunk = (chunks, H, CHUNK.value)
-    values, reads, scores = empty(*in_chunk, E), empty(*in_chunk, D), empty(*in_chunk, CHUNK.value)
+    values = empty(*in_chunk, E)
+    reads, scores = (empty(*in_chunk, n, dtype=narrow) for n in (D, CHUNK.value))
     since, left = (empty(*in_chunk) for _ in range(2))
     tiles = {"BLOCK_D": pow2(D), "BLOCK_E": pow2(E), "BLOCK_B": int(triton.next_power_of_2(B))}
     strides = {"conv_slot": pools.conv_SCK.stride(0), "qkv_row": x.qkv_TC.stride(0)}
@@ -123,16 +129,16 @@ def prefill(
         chunk_kernel[(chunks, H)],
         mixed, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, slots_B, plan.q_starts_B,
         plan.q_lens_B, plan.num_lead_1, values, reads, scores, since, left, x.b_TH.stride(0),
-        x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **precision(x.qkv_TC.dtype),
+        x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **exact,
         num_warps=4, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
-        scan_kernel[(B, H, -(-E // PART_E))],
+        scan_kernel[(B, H, -(-E // part_e))],
         x.qkv_TC, mixed, values, reads, scores, since, left, pools.conv_SCK, pools.ssm_SHDE,
         slots_B, fresh_B, plan.q_starts_B, plan.q_lens_B, plan.num_lead_1, o, **strides,
         ssm_slot=pools.ssm_SHDE.stride(0), B=B, **sizes.constants, C=C, K=K, **tiles,
-        PART_E=PART_E, BLOCK_K=int(triton.next_power_of_2(K - 1)), **precision(x.qkv_TC.dtype),
-        num_warps=4, num_stages=1, **FUSED,
+        PART_E=part_e, BLOCK_K=int(triton.next_power_of_2(K - 1)), **exact,
+        num_warps=4, num_stages=1 if AMD else 2, **FUSED,
     )  # fmt: skip
     launch(
         finish_kernel[(-(-T // FINISH_TOKENS), H)],

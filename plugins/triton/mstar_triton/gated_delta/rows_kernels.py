@@ -27,39 +27,30 @@ def log_decay(a, a_log, dt_bias):
 
 
 @triton.jit
-def held_window(window_ptr, c, held, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """``[C, BLOCK_K]``: the K - 1 inputs that are held of each channel, then zeros."""
+def window_with_newest(
+    qkv_ptr, window_ptr, c, ok, held, K: tl.constexpr, BLOCK_K: tl.constexpr
+):  # fmt: skip
+    """``[C, BLOCK_K]``: the K - 1 inputs that are held of each channel, then the newest."""
     j = tl.arange(0, BLOCK_K)[None, :]
     old = window_ptr + c[:, None] * (K - 1) + j
-    return tl.load(old, mask=held[:, None] & (j < K - 1), other=0)
-
-
-@triton.jit
-def with_newest(kept, qkv_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """:func:`held_window` with the newest input behind it."""
-    j = tl.arange(0, BLOCK_K)[None, :]
+    kept = tl.load(old, mask=held[:, None] & (j < K - 1), other=0)
     new = tl.load(qkv_ptr + c[:, None] + 0 * j, mask=ok[:, None] & (j == K - 1), other=0)
     return tl.where(j == K - 1, new.to(kept.dtype), kept)
 
 
 @triton.jit
 def keep_newest(window_ptr, window, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Store all but the oldest of :func:`with_newest`; behind a barrier after its load."""
+    """Store all but the oldest of :func:`window_with_newest`; behind a barrier after its load."""
     j = tl.arange(0, BLOCK_K)[None, :]
     to = window_ptr + c[:, None] * (K - 1) + j - 1
     tl.store(to, window, mask=ok[:, None] & (j > 0) & (j < K))
 
 
 @triton.jit
-def taps_of(taps_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """``[C, BLOCK_K]``: the taps of each channel."""
-    j = tl.arange(0, BLOCK_K)[None, :]
-    return tl.load(taps_ptr + c[:, None] * K + j, mask=ok[:, None] & (j < K), other=0)
-
-
-@triton.jit
-def convolved(window, taps):
+def convolved(window, taps_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
     """fp32 ``[C]``: the convolution over a window, through SiLU."""
+    j = tl.arange(0, BLOCK_K)[None, :]
+    taps = tl.load(taps_ptr + c[:, None] * K + j, mask=ok[:, None] & (j < K), other=0)
     return silu(tl.sum(window.to(tl.float32) * taps.to(tl.float32), 1))
 
 

@@ -30,20 +30,25 @@ def mix_kernel(
     )
     slot = tl.load(slots_ptr + row, mask=in_t, other=0)
     held = (slot > 0) & (tl.load(fresh_ptr + row, mask=in_t, other=1) == 0)
+    newest = tl.min(tl.where(in_t, col, K), 0)
     y = tl.zeros((BLOCK_T, BLOCK_C), tl.float32)
     for back in tl.static_range(K):
         tap = tl.load(taps_ptr + c * K + (K - 1 - back), mask=i < width, other=0).to(tl.float32)
         inside = (col >= back)[:, None]
         x = tl.load(qkv_ptr + (t - back)[:, None] * qkv_row + c[None, :], mask=ok & inside, other=0)
-        place = (slot * conv_slot + (K - 1 - back + col))[:, None] + c[None, :] * (K - 1)
-        old = tl.load(conv_ptr + place, mask=ok & (inside == 0) & held[:, None], other=0)
-        y += (x.to(tl.float32) + old.to(tl.float32)) * tap[None, :]
+        y += x.to(tl.float32) * tap[None, :]
+        if newest < back:  # some row begins here, and its window reaches before this step
+            place = (slot * conv_slot + (K - 1 - back + col))[:, None] + c[None, :] * (K - 1)
+            old = tl.load(conv_ptr + place, mask=ok & (inside == 0) & held[:, None], other=0)
+            y += old.to(tl.float32) * tap[None, :]
     y = silu(y)
     if is_key:
         y = y * tl.rsqrt(tl.sum(y * y, 1) + 1e-6)[:, None]
         if head < G:
             y = y * (D**-0.5)
-    tl.store(out_ptr + t[:, None] * C + c[None, :], y, mask=ok)
+    if out_ptr.dtype.element_ty == tl.float16:
+        y = tl.clamp(y, -65504.0, 65504.0)
+    tl.store(out_ptr + t[:, None] * C + c[None, :], y.to(out_ptr.dtype.element_ty), mask=ok)
 
 
 @triton.jit

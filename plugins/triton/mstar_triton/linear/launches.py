@@ -110,7 +110,7 @@ def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, Any]:
         block_m = max(64, block_m)  # from 64 a product is of the warps together, and faster
         columns = 32 if gated else 64
     else:
-        splits = min(SPLITS, triton.cdiv(K, depth))
+        splits, stages = min(SPLITS, triton.cdiv(K, depth)), 6 if block_m <= 32 else 4
     if AMD:
         depth, stages = (64 if block_m > 64 else depth), 2
     return {
