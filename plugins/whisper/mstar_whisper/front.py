@@ -77,9 +77,11 @@ class WhisperFront(Front):
     ) -> Transcription:
         """A plan for ``sound``; ``options`` are :class:`~mstar_whisper.prompt.LongWishes`.
 
-        Without a language a multilingual model finds out what is spoken, in the first window.
+        Without a language a multilingual model finds out what is spoken, in the first window. A
+        threshold that is None decides nothing; another option that is None is not given.
         """
-        wishes = LongWishes.of({"language": self.default_language} | _given(options))
+        off = {k: None for k, v in options.items() if v is None and k.endswith("_threshold")}
+        wishes = LongWishes.of({"language": self.default_language} | _given(options) | off)
         check_wishes(self.config.tokens, wishes)
         return WhisperTranscription(self, sound, wishes, state or {})
 

@@ -164,13 +164,13 @@ class WhisperTranscription(Transcription):
         if self._wishes.condition_on_previous_text and not batched:
             said = [] if judged.temperature > RESET_ABOVE else [*self._previous, *found.said]
             self._previous = said[-self._front.most_previous :]
-        segments = (self._segment(piece, window.first, judged) for piece in found.pieces)
+        segments = (self._segment(piece, window, judged) for piece in found.pieces)
         return [segment for segment in segments if segment.text.strip()]
 
-    def _segment(self, piece: Piece, first: int, judged: Judged) -> Segment:
-        """``piece`` of a window that begins at frame ``first``; it ends within the sound."""
+    def _segment(self, piece: Piece, window: Window, judged: Judged) -> Segment:
+        """``piece`` of ``window``, whose sound may end before its timestamps do."""
         start, end = (
-            min(first + FRAMES_PER_POSITION * step, self._windows.num_frames) / FRAMES_PER_S
+            (window.first + min(FRAMES_PER_POSITION * step, window.num_frames)) / FRAMES_PER_S
             for step in (piece.start, piece.end)
         )
         return Segment(

@@ -16,6 +16,7 @@ from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import NodeEnv
 from mstar_core.model.checkpoint import open_checkpoint
 from mstar_core.model.load import load_weights
+from mstar_core.model.transcription import Answered, Sound
 from mstar_core.resources.attention import AttentionResource
 from mstar_core.resources.carry import CarryResource
 from mstar_core.resources.kv import KVResource
@@ -170,6 +171,37 @@ def served(tmp_path):
         held = engine.stats()["held"]
         engine.close()
         assert all(free == total for free, total in held.values()), held
+
+
+@pytest.fixture(scope="session")
+def transcribe():
+    """Drives a plan of an engine: ``transcribe(engine, samples, rate=16000, **options)``.
+
+    Gives the segments and the plan, which is over.
+    """
+
+    def drive(engine, samples_T, rate=16000, **options):
+        plan = engine.front.transcription(Sound.of(samples_T, rate), **options)
+        return followed(engine, plan), plan
+
+    return drive
+
+
+def followed(engine, plan, most=None):
+    """The segments of ``plan``, driven to its end or over ``most`` requests."""
+    segments, count = [], 0
+    while (most is None or count < most) and (requests := plan.next()):
+        count += len(requests)
+        for result in engine.run(requests):
+            assert result.error is None, result.error
+            segments += plan.take(Answered.of(result))
+    return segments
+
+
+@pytest.fixture(scope="session")
+def follow():
+    """Drives a plan: see :func:`followed`."""
+    return followed
 
 
 @pytest.fixture

@@ -62,13 +62,13 @@ def test_several_files_print_a_line_each_with_their_names(config, sounds, capsys
 
 
 def test_a_file_that_cannot_be_heard_does_not_end_the_others(config, sounds, capsys):
-    """WH-14, WH-04."""
-    assert main(["transcribe", config, *sounds.values()]) == 1
+    """WH-14."""
+    asked = [sounds[name] for name in ("text.wav", "a.wav", "no.wav", "b.flac")]
+    assert main(["transcribe", config, *asked]) == 1
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 2
     for name, says in (
         ("text.wav", "a whole wav, flac, ogg or mp3"),
-        ("long.wav", "at most 1 s"),
         ("no.wav", "no such file"),
     ):
         told = next(part for part in err.split("Error: ") if part.startswith(sounds[name]))
@@ -91,7 +91,7 @@ def test_texts_can_be_written_into_a_folder(config, sounds, tmp_path, capsys):
     asked = [sounds["a.wav"], sounds["b.flac"], "--output-dir", str(target)]
     assert main(["transcribe", config, *asked]) == 0
     assert capsys.readouterr().out == ""
-    assert sorted(file.name for file in target.iterdir()) == ["a.wav.txt", "b.flac.txt"]
+    assert sorted(file.name for file in target.glob("*.txt")) == ["a.wav.txt", "b.flac.txt"]
     assert (target / "a.wav.txt").read_text().startswith("w")
 
 
@@ -141,14 +141,9 @@ def test_a_language_for_an_english_model_is_an_error_of_each_file(config, sounds
     assert "language" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "says"), [("srt", "not there yet"), ("verbose_json", "not there yet"), ("xml", "text")]
-)
-def test_a_format_that_is_not_there_is_an_error_of_the_command_line(
-    config, sounds, capsys, name, says
-):
-    assert main(["transcribe", config, sounds["a.wav"], "--format", name]) == 2
-    assert says in capsys.readouterr().err
+def test_a_format_that_is_not_there_is_an_error_of_the_command_line(config, sounds, capsys):
+    assert main(["transcribe", config, sounds["a.wav"], "--format", "xml"]) == 2
+    assert "text" in capsys.readouterr().err
 
 
 def test_a_model_that_takes_no_sound_is_refused_before_any_file(sounds, capsys):
