@@ -12,10 +12,10 @@ from mstar_core.ops.gated_delta.delta import delta_step
 from mstar_core.ops.gated_delta.reference import Streams
 from mstar_core.ops.gated_delta.reference import _recur as over_rows
 from mstar_flashinfer import gated_delta, sampling
-from mstar_flashinfer.attention import planned
+from mstar_flashinfer.attention import paged, planned
 
 PLANS = []
-"""Every plan that was made: what was planned, for how many rows, by which kernel."""
+"""Every plan that was made: by whom, by which kernel, for which spans; and each start of XQA."""
 
 
 def on_host(*tensors):
@@ -96,6 +96,7 @@ def fake_xqa(
     query, kv_cache, workspace_buffer, block_tables, seq_lens, max_seq_len, bmm1_scale=1.0,
     bmm2_scale=1.0, out=None, kv_layout="NHD",
 ):  # fmt: skip
+    PLANS.append(("xqa", "", len(query)))
     assert kv_layout == "NHD"
     assert seq_lens.dtype == torch.uint32
     assert bmm2_scale == 1.0
@@ -195,3 +196,40 @@ def fake_top_p(probs, top_p):
 
 
 SAMPLING = sampling.Library(top_k=fake_top_k, top_p=fake_top_p)
+
+
+class OverFakes:
+    """A backend on a CPU, for every size and dtype: the fakes compute them all."""
+
+    def available(self, device):
+        return None
+
+    def supports(self, request):
+        return None
+
+
+class Fa2(OverFakes, paged.FlashInferPagedAttention):
+    def library(self):
+        return ATTENTION
+
+
+class Fa3(Fa2, paged.Fa3PagedAttention):
+    pass
+
+
+class Packed(OverFakes, gated_delta.FlashInferGatedDelta):
+    def library(self):
+        return PACKED
+
+
+class Pooled(OverFakes, gated_delta.FlashInferGatedDelta):
+    def library(self):
+        return POOLED
+
+
+class Filtered(OverFakes, sampling.FlashInferSampling):
+    def library(self):
+        return SAMPLING
+
+
+FA2, FA3, DELTA, FILTERED = Fa2(), Fa3(), Pooled(), Filtered()

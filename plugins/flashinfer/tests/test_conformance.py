@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attrs import evolve
-from flashinfer_fakes import ATTENTION, PACKED, POOLED, SAMPLING
+from flashinfer_fakes import Fa2, Filtered, Packed, Pooled
 
 from mstar_core.testing.ops import (
     GatedDeltaConformance,
@@ -11,32 +11,11 @@ from mstar_core.testing.ops import (
     SamplingConformance,
 )
 from mstar_flashinfer.attention import paged
-from mstar_flashinfer.gated_delta import FlashInferGatedDelta
-from mstar_flashinfer.sampling import FlashInferSampling
 
 
 @pytest.fixture(autouse=True)
 def _small_workspaces(monkeypatch):
     monkeypatch.setattr(paged, "WORKSPACE", 1024)
-
-
-class OverFakes:
-    """A backend on a CPU, for every size and dtype: the fakes compute them all."""
-
-    def available(self, device):
-        return None
-
-    def supports(self, request):
-        return None
-
-
-class Fa2(OverFakes, paged.FlashInferPagedAttention):
-    def library(self):
-        return ATTENTION
-
-
-class Fa3(Fa2, paged.Fa3PagedAttention):
-    pass
 
 
 class TestPlanned(PagedAttentionConformance):
@@ -54,16 +33,6 @@ class TestXqa(PagedAttentionConformance):
         if not case.decode:
             pytest.skip("not a decode step")
         return evolve(super().ops(case, dtype), schedule=None)
-
-
-class Packed(OverFakes, FlashInferGatedDelta):
-    def library(self):
-        return PACKED
-
-
-class Pooled(OverFakes, FlashInferGatedDelta):
-    def library(self):
-        return POOLED
 
 
 class Narrow(GatedDeltaConformance):
@@ -89,11 +58,6 @@ class TestGatedDeltaOfPackedStates(Narrow):
         if not (case.decode or case.lead):
             pytest.skip("prefill is the same for both")
         return super().ops(case, dtype)
-
-
-class Filtered(OverFakes, FlashInferSampling):
-    def library(self):
-        return SAMPLING
 
 
 class TestSampling(SamplingConformance):

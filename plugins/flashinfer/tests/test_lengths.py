@@ -58,17 +58,12 @@ def test_halves_of_a_step_own_each_token_once(case):
     assert others.diff().tolist() == [0] * num + spans[num:]
 
 
-class OnCpu(paged.FlashInferPagedAttention):
-    def library(self):
-        return fakes.ATTENTION
-
-
 @pytest.fixture
 def ops(monkeypatch):
     monkeypatch.setattr(paged, "WORKSPACE", 1024)
     sizes = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8, "page_tokens": 8}
     fakes.PLANS.clear()
-    return OnCpu().bind(
+    return fakes.FA2.bind(
         BindRequest(operation="paged_attention", device="cpu", dtype=torch.float32, geometry=sizes)
     )
 
@@ -90,14 +85,11 @@ def test_a_step_is_planned_once_for_all_its_layers(ops):
 def test_fa3_plans_prompts_and_fa2_the_lead(monkeypatch):
     monkeypatch.setattr(paged, "WORKSPACE", 1024)
 
-    class Fa3(OnCpu, paged.Fa3PagedAttention):
-        pass
-
     sizes = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8, "page_tokens": 8}
     request = BindRequest(
         operation="paged_attention", device="cpu", dtype=torch.float32, geometry=sizes
     )
-    ops, x = Fa3().bind(request), cases.lay(cases.SPLIT[0], garbage=0.0)
+    ops, x = fakes.FA3.bind(request), cases.lay(cases.SPLIT[0], garbage=0.0)
     fakes.PLANS.clear()
     schedule = ops.schedule(mapped(x.plan, lambda t: t.numpy()))
     plan = cases.CasePlan(**{**vars_of(x.plan), "schedule": schedule})

@@ -1,0 +1,1 @@
+"""Attention by the kernels of TensorRT-LLM that FlashInfer carries, on Blackwell GPUs."""
