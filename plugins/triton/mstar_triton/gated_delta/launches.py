@@ -17,10 +17,8 @@ from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_k
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 MIX_TOKENS, FINISH_TOKENS = 32, 16
-PARTS_E = (32, 64)
-"""Value features of one program of the scan, of few tokens and of many."""
-MANY_TOKENS = 2048
-"""Tokens from which there are heads enough to fill a device with fewer programs of each."""
+PART_E = 32
+"""Value features of one program of the scan: four programs share a head of 128."""
 
 
 def pow2(n: int) -> int:
@@ -106,16 +104,12 @@ def prefill(
     chunks = -(-T // CHUNK.value) + B
     slots_B, fresh_B = plan.slots_B.contiguous(), plan.fresh_B.contiguous()
 
-    exact, part_e = precision(x.qkv_TC.dtype), PARTS_E[T >= MANY_TOKENS]
-    narrow = torch.float16 if exact["PRECISION"] == "tf32" else torch.float32
+    def empty(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=out_TV.device)
 
-    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=out_TV.device)
-
-    mixed, o = empty(T, C, dtype=narrow), empty(T, H * E)
+    mixed, o = empty(T, C), empty(T, H * E)
     in_chunk = (chunks, H, CHUNK.value)
-    values = empty(*in_chunk, E)
-    reads, scores = (empty(*in_chunk, n, dtype=narrow) for n in (D, CHUNK.value))
+    values, reads, scores = empty(*in_chunk, E), empty(*in_chunk, D), empty(*in_chunk, CHUNK.value)
     since, left = (empty(*in_chunk) for _ in range(2))
     tiles = {"BLOCK_D": pow2(D), "BLOCK_E": pow2(E), "BLOCK_B": int(triton.next_power_of_2(B))}
     strides = {"conv_slot": pools.conv_SCK.stride(0), "qkv_row": x.qkv_TC.stride(0)}
@@ -129,16 +123,16 @@ def prefill(
         chunk_kernel[(chunks, H)],
         mixed, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, slots_B, plan.q_starts_B,
         plan.q_lens_B, plan.num_lead_1, values, reads, scores, since, left, x.b_TH.stride(0),
-        x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **exact,
+        x.a_TH.stride(0), B, **sizes.constants, C=C, **tiles, **precision(x.qkv_TC.dtype),
         num_warps=4, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
-        scan_kernel[(B, H, -(-E // part_e))],
+        scan_kernel[(B, H, -(-E // PART_E))],
         x.qkv_TC, mixed, values, reads, scores, since, left, pools.conv_SCK, pools.ssm_SHDE,
         slots_B, fresh_B, plan.q_starts_B, plan.q_lens_B, plan.num_lead_1, o, **strides,
         ssm_slot=pools.ssm_SHDE.stride(0), B=B, **sizes.constants, C=C, K=K, **tiles,
-        PART_E=part_e, BLOCK_K=int(triton.next_power_of_2(K - 1)), **exact,
-        num_warps=4, num_stages=1 if AMD else 2, **FUSED,
+        PART_E=PART_E, BLOCK_K=int(triton.next_power_of_2(K - 1)), **precision(x.qkv_TC.dtype),
+        num_warps=4, num_stages=1, **FUSED,
     )  # fmt: skip
     launch(
         finish_kernel[(-(-T // FINISH_TOKENS), H)],

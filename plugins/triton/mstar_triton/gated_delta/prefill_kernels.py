@@ -19,16 +19,16 @@ from mstar_triton.attention.rows_kernels import block_of_row
 from mstar_triton.gated_delta.rows_kernels import log_decay, slide_window
 
 CHUNK = tl.constexpr(64)
-PART = tl.constexpr(8)
-"""Rows of a chunk that are solved one after the other; the eight parts then by products."""
+PART = tl.constexpr(16)
+"""Rows of a chunk that are solved one after the other; the four parts then by products."""
 
 
 @triton.jit
 def inverse(system, PRECISION: tl.constexpr):
     """Of a unit lower triangular matrix, given below its diagonal: ``[CHUNK, CHUNK]`` fp32.
 
-    The parts on the diagonal are solved row by row, all eight at once. What is left is nilpotent
-    of eight parts, so its geometric series has eight terms, which three factors make.
+    The parts on the diagonal are solved row by row, all four at once. What is left is nilpotent
+    of four parts, so its geometric series has four terms.
     """
     i, j = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
     same = i // PART == j // PART
@@ -41,8 +41,6 @@ def inverse(system, PRECISION: tl.constexpr):
     solved += tl.where(i == j, 1.0, 0.0)
     left = tl.dot(solved, tl.where(same, 0.0, system), input_precision=PRECISION)
     squared = tl.dot(left, left, input_precision=PRECISION)
-    fourth = tl.dot(squared, squared, input_precision=PRECISION)
-    solved += tl.dot(fourth, solved, input_precision=PRECISION)
     solved += tl.dot(squared, solved, input_precision=PRECISION)
     return solved - tl.dot(left, solved, input_precision=PRECISION)
 
@@ -59,7 +57,6 @@ def chunk_kernel(
 
     With the state S before the chunk, the corrected values are ``values - reads @ S``, and the
     output is ``since * (q @ S) + scores @ corrected``; ``left`` is what decays until its end.
-    What is bounded by its norms (all but values) may be kept in fp16, which is as fine as tf32.
     """
     row, place = block_of_row(tl.program_id(0), lens_ptr, lead_ptr, B, CHUNK, BLOCK_B)
     if row >= B:
@@ -91,15 +88,13 @@ def chunk_kernel(
     k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
     k_t = tl.trans(k)
     scores = tl.dot(q, k_t, input_precision=PRECISION) * between
-    tl.store(scores_ptr + kept[:, None] * CHUNK + i[None, :], scores.to(q.dtype))
+    tl.store(scores_ptr + kept[:, None] * CHUNK + i[None, :], scores)
     system = tl.dot(k, k_t, input_precision=PRECISION) * between * beta[:, None]
-    solved = inverse(tl.where(later, system, 0.0), PRECISION).to(q.dtype)
-    v = tl.load(at + 2 * G * D + h * E + e[None, :], mask=v_ok, other=0)
-    v = (v.to(tl.float32) * beta[:, None]).to(q.dtype)
+    solved = inverse(tl.where(later, system, 0.0), PRECISION)
+    v = tl.load(at + 2 * G * D + h * E + e[None, :], mask=v_ok, other=0) * beta[:, None]
     values = tl.dot(solved, v, input_precision=PRECISION)
     tl.store(values_ptr + kept[:, None] * E + e[None, :], values, mask=(e < E)[None, :])
-    k = (k.to(tl.float32) * (beta * since)[:, None]).to(q.dtype)
-    reads = tl.dot(solved, k, input_precision=PRECISION).to(q.dtype)
+    reads = tl.dot(solved, k * (beta * since)[:, None], input_precision=PRECISION)
     tl.store(reads_ptr + kept[:, None] * D + d[None, :], reads, mask=(d < D)[None, :])
 
 
@@ -136,20 +131,20 @@ def scan_kernel(
         k_ok = ok[:, None] & in_d[None, :]
         read_at = reads_ptr + kept[:, None] * D + d[None, :]
         value_at = values_ptr + kept[:, None] * E + e[None, :]
-        reads = tl.load(read_at, mask=in_d[None, :], other=0).to(tl.float32)
+        reads = tl.load(read_at, mask=in_d[None, :], other=0)
         values = tl.load(value_at, mask=in_e[None, :], other=0)
         corrected = values - tl.dot(reads, state, input_precision=PRECISION)
         at = mixed_ptr + t[:, None] * C
-        q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0).to(tl.float32)
+        q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0)
         since, left = tl.load(since_ptr + kept), tl.load(left_ptr + kept)
         o = tl.dot(q, state, input_precision=PRECISION) * since[:, None]
-        scores = tl.load(scores_ptr + kept[:, None] * CHUNK + i[None, :]).to(tl.float32)
+        scores = tl.load(scores_ptr + kept[:, None] * CHUNK + i[None, :])
         o += tl.dot(scores, corrected, input_precision=PRECISION)
         to = o_ptr + t[:, None] * (H * E) + h * E + e[None, :]
         tl.store(to, o, mask=ok[:, None] & in_e[None, :])
         k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
         whole = tl.sum(tl.where(i == CHUNK - 1, since, 0.0), 0)
-        k_left = tl.trans(k.to(tl.float32) * left[:, None])
+        k_left = tl.trans(k * left[:, None])
         state = state * whole + tl.dot(k_left, corrected, input_precision=PRECISION)
         block += 1
     tl.store(state_ptr, state, mask=in_d[:, None] & in_e[None, :])

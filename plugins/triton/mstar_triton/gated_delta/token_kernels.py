@@ -46,9 +46,7 @@ def mix_kernel(
         y = y * tl.rsqrt(tl.sum(y * y, 1) + 1e-6)[:, None]
         if head < G:
             y = y * (D**-0.5)
-    if out_ptr.dtype.element_ty == tl.float16:
-        y = tl.clamp(y, -65504.0, 65504.0)
-    tl.store(out_ptr + t[:, None] * C + c[None, :], y.to(out_ptr.dtype.element_ty), mask=ok)
+    tl.store(out_ptr + t[:, None] * C + c[None, :], y, mask=ok)
 
 
 @triton.jit
