@@ -263,6 +263,7 @@ def _core(
         min_chunk=config.min_chunk,
         waiting_items=lambda edge, handle: rings[edge].waiting(handle),
         edge_room=lambda edge, handle: rings[edge].room(handle),
+        chunks={name: ring.edge.chunks for name, ring in rings.items()},
         cuts={} if wired.reuse is None else wired.reuse.cuts,
     )
     line = Line(config.max_rows)

@@ -20,14 +20,9 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
     for walk in walks.values():
         if walk.combines or walk.feed == "rows":
             _check_combined(walk, walks)
-        for output in walk.outputs:
-            if output.told and (walk.feed != "edge" or not output.read):
-                raise ConfigError(
-                    where=f"walk {walk.name}, output {output.name}",
-                    got=Words("items that are told"),
-                    want="an output that is read, of a walk that is fed from an edge",
-                    fix="set read, or leave told out",
-                )
+        _check_told(walk)
+    for each in edges:
+        _check_chunks(each)
     named = {e.name for e in edges}
     for walk in walks.values():
         for edge in [walk.edge, *(o.edge for o in walk.outputs)]:
@@ -38,6 +33,28 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
                     want=f"one of {sorted(named)}",
                     fix="declare the edge on the model",
                 )
+
+
+def _check_chunks(edge: Edge) -> None:
+    if not edge.chunks or not all(1 <= chunk <= edge.capacity for chunk in edge.chunks):
+        raise ConfigError(
+            where=f"edge {edge.name}.chunks",
+            got=edge.chunks,
+            want=f"numbers from 1 to its capacity, {edge.capacity}",
+            fix="make the chunks smaller, or the capacity larger",
+        )
+
+
+def _check_told(walk: Walk) -> None:
+    """Items that are told come out of a stream's consumer."""
+    for output in walk.outputs:
+        if output.told and (walk.feed != "edge" or not output.read):
+            raise ConfigError(
+                where=f"walk {walk.name}, output {output.name}",
+                got=Words("items that are told"),
+                want="an output that is read, of a walk that is fed from an edge",
+                fix="set read, or leave told out",
+            )
 
 
 def _check_combined(walk: Walk, walks: dict[str, Walk]) -> None:

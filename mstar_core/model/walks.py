@@ -121,6 +121,9 @@ class Edge:
     """``launched``: the value stays on the device; ``read``: the host decides before it is used."""
     capacity: int = 1
     """Items that may wait per request."""
+    chunks: tuple[int, ...] = (1,)
+    """Of a stream: items that its consumer waits for, at first and later on; the last number goes
+    on. It takes fewer only once the producer makes no more."""
 
 
 @frozen(kw_only=True)

@@ -46,6 +46,8 @@ class Scheduler:
     min_chunk: int
     waiting_items: Callable[[str, int], int]
     edge_room: Callable[[str, int], int]
+    chunks: Mapping[str, tuple[int, ...]] = field(factory=dict)
+    """Edge of a stream → what its consumer waits for (``Edge.chunks``)."""
     cuts: Mapping[str, int] = field(factory=dict)
     """Walk → the multiples of items at which its steps end."""
     sole: bool = field(init=False, default=False)
@@ -125,8 +127,17 @@ class Scheduler:
         if walk.feed == "prompt":
             return state.items(walk) - track.done
         if walk.feed == "edge":
-            return self.waiting_items(walk.edge or "", state.handle)
+            return self._waiting(state, track, walk.edge or "")
         return max(0, state.request.max_new_tokens - track.sampled)
+
+    def _waiting(self, state: RequestState, track: Track, edge: str) -> int:
+        """Items of the edge that may be used: of a stream none before they make a chunk."""
+        waiting = self.waiting_items(edge, state.handle)
+        if track.drains is None or waiting >= due(self.chunks.get(edge, (1,)), track.done):
+            return waiting
+        producer = next(t for t in state.tracks if t.feeds == edge)
+        makes_more = not producer.ended and self.remaining(state, producer) > 0
+        return 0 if makes_more else waiting
 
     def _used_up(self, state: RequestState, track: Track, walk: Walk) -> bool:
         if walk.feed == "prompt":
@@ -201,6 +212,17 @@ class Scheduler:
         """The declaration of leading ``rows`` of ``step``: of their own walk, if they share one."""
         own = {row.track.walk or "" for row in rows}
         return self.step(own.pop() if len(own) == 1 else step.walk, rows)
+
+
+def due(chunks: Sequence[int], done: int) -> int:
+    """Items from ``done`` on to the end of the chunk that is under way."""
+    *first, last = chunks
+    end = 0
+    for chunk in first:
+        end += chunk
+        if done < end:
+            return end - done
+    return last - (done - end) % last
 
 
 def _again(state: RequestState, track: Track) -> Row | None:

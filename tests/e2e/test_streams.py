@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from attrs import evolve
 
+from mstar_core.engine import ItemsEvent, Result
 from mstar_core.engine.device import Lag
 from mstar_core.model.base import NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
 from mstar_core.resources.base import ResourceSpec
-from mstar_core.testing.cores import open_model, results
+from mstar_core.testing.cores import open_model
 from mstar_core.testing.ledger import LedgerModel, LedgerSubmodule, continuation, ledger_request
 
 CAPACITY = 3
@@ -35,7 +37,7 @@ class Listener(NodeSubmodule):
         self.steps += 1
         for token, salt in inputs["sent"].tolist():
             self.heard.setdefault(salt, []).append(token)
-        return {}
+        return {"echoed": inputs["sent"]}
 
 
 class RelayModel(LedgerModel):
@@ -53,6 +55,7 @@ class RelayModel(LedgerModel):
             feed="edge",
             edge="relay",
             inputs=(Input(name="sent", shape=(2,)),),
+            outputs=(Output(name="echoed", shape=(2,), read=True, told=True),),
         )
         heard = ResourceSpec(
             key="state",
@@ -102,13 +105,22 @@ def request(salt, new, **more):
 
 
 def finish(core, given):
+    events = played(core, given)
+    return {one.id: Result.of(one.id, events[one.id]) for one in given}
+
+
+def played(core, given):
+    """The events of each request."""
     for one in given:
         core.submit(one)
     turns = 0
     while core.turn():
         turns += 1
         assert turns < 1000
-    return results(core)
+    events = {one.id: [] for one in given}
+    for event in core.drain():
+        events[event.request].append(event)
+    return events
 
 
 def test_the_consumer_hears_every_token_in_order_and_the_request_ends_behind_it(core):
@@ -141,3 +153,60 @@ def test_a_stop_of_the_producer_ends_the_consumer_and_nobody_else(core, stop_at)
     heard = core.nodes["listener"].submodule.heard
     assert heard[2] == found["r2"].ids[:-1]
     assert heard.get(1, [])[: len(kept)] == kept[: len(heard.get(1, []))]
+
+
+def told(result):
+    """The tokens that the consumer's output told."""
+    return result.items["echoed"][:, 0].tolist() if result.items else []
+
+
+def test_each_item_that_a_stream_was_given_is_told_once_and_before_the_end(core):
+    given = [request(n, 5 + n) for n in range(1, 6)]
+    for name, events in played(core, given).items():
+        result = Result.of(name, events)
+        assert told(result) == result.ids[:-1]
+        assert any(isinstance(event, ItemsEvent) for event in events[:-2])
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 4])
+def test_nothing_is_told_of_steps_behind_a_stop(core, stop_at):
+    """TT-02"""
+    tokens = continuation([1, 2, 3], 1, 30)
+    stop = frozenset({tokens[stop_at]})
+    found = finish(core, [request(1, 30, stop_ids=stop), request(2, 12)])
+    assert told(found["r1"]) == found["r1"].ids
+    assert told(found["r2"]) == found["r2"].ids[:-1]
+
+
+class ChunkedModel(RelayModel):
+    """The same, whose consumer waits for two items at first, and then for three."""
+
+    def edges(self):
+        return tuple(evolve(edge, chunks=(2, 3)) for edge in super().edges())
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("new", [1, 2, 3, 4, 5, 6, 7, 12])
+def test_a_consumer_waits_for_a_chunk_and_takes_what_is_left_at_the_end(tmp_path, new, depth):
+    """TT-15: no item, one, a whole number of chunks, and one more or less."""
+    sets = ("engine.max_rows=3", "engine.max_context=64", f"engine.in_flight={depth}")
+    core, _ = open_model(f"{__name__}:ChunkedModel", tmp_path, sets)
+    (events,) = played(core, [request(1, new)]).values()
+    result = Result.of("r1", events)
+    assert told(result) == result.ids[:-1] == continuation([1, 2, 3], 1, new)[:-1]
+    sizes = [len(e.arrays["echoed"]) for e in events if isinstance(e, ItemsEvent)]
+    whole, left = divmod(max(new - 3, 0), 3)
+    assert sizes == [n for n in (min(new - 1, 2), *[3] * whole, left) if n]
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 2, 4, 6])
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_stop_in_the_middle_of_a_chunk_ends_it(tmp_path, stop_at, depth):
+    tokens = continuation([1, 2, 3], 1, 30)
+    stop = frozenset({tokens[stop_at]})
+    sets = ("engine.max_rows=3", "engine.max_context=64", f"engine.in_flight={depth}")
+    core, _ = open_model(f"{__name__}:ChunkedModel", tmp_path, sets)
+    found = finish(core, [request(1, 30, stop_ids=stop), request(2, 11)])
+    assert told(found["r1"]) == found["r1"].ids == tokens[: tokens.index(*stop)]
+    assert told(found["r2"]) == found["r2"].ids[:-1]
+    core.check_conserved()

@@ -73,6 +73,7 @@ class Qwen3TTS(Model):
                 shape=(self.config.code_groups,),
                 dtype="int64",
                 capacity=WAITING_FRAMES,
+                chunks=self.options.chunks,
             ),
         )
 

@@ -22,6 +22,13 @@ class Qwen3TTSOptions:
         validator=words,
         metadata=about("the language of requests that name none, such as english"),
     )
+    chunks: tuple[int, ...] = field(
+        default=(1, 2, 4, 8, 16),
+        metadata=about(
+            "frames that become sound at once: at first, then, …; the last number goes on. Sound "
+            "begins sooner with small ones, and larger ones cost less"
+        ),
+    )
     script: int = field(
         default=1024,
         validator=whole(2, unit="tokens"),

@@ -74,6 +74,7 @@ def test_the_sound_is_the_published_wave_and_comes_beside_the_codes(voice, tmp_p
     sound = torch.from_numpy(np.concatenate(sounds))
     assert sound.shape == (13, FRAME)
     assert (sound.flatten() - voice.wave).abs().max() < 1e-4
+    assert [len(sound) for sound in sounds] == [1, 2, 4, 6]
     kinds = [type(event) for event in events]
     assert kinds.index(ItemsEvent) < 8, "the codec waited for the talker"
     assert kinds[-1] is FinishEvent

@@ -65,3 +65,13 @@ def test_items_are_told_of_what_is_read_of_a_streams_consumer_only(changes):
         checked(voice)
     with pytest.raises(ConfigError, match="output sound"):
         checked(evolve(voice, **changes))
+
+
+@pytest.mark.parametrize("chunks", [(), (0,), (1, 5), (5,)], ids=str)
+def test_a_chunk_that_no_edge_could_hold_is_refused(chunks):
+    edge = Edge(
+        name="said", source="decode", target="x", input="y", shape=(), capacity=4, chunks=chunks
+    )
+    graph = Sequence((Once("prefill"), Loop("decode")))
+    with pytest.raises(ConfigError, match="capacity, 4"):
+        check_graph((Node(name="n", walks=(PREFILL, DECODE)),), (edge,), graph)

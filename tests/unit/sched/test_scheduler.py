@@ -7,6 +7,7 @@ from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Loop, Once, Output, Sequence, Walk
 from mstar_core.sched import RequestState, Scheduler
 from mstar_core.sched.request import tracks_of
+from mstar_core.sched.scheduler import due
 
 INPUTS = (Input(name="ids", loops=True),)
 CHUNKED = Walk(name="prefill", node="n", feed="prompt", inputs=INPUTS, samples=True, chunkable=True)
@@ -244,3 +245,11 @@ def test_a_row_in_its_loop_is_the_same_in_every_step():
     first = world.scheduler.next(world.running)[1][0]
     world.step()
     assert world.scheduler.next(world.running)[1][0] is first
+
+
+@pytest.mark.parametrize(
+    ("chunks", "ends"), [((1,), [1, 2, 3, 4]), ((2, 3), [2, 5, 8, 11]), ((1, 2, 4), [1, 3, 7, 11])]
+)
+def test_a_chunk_is_due_up_to_its_end_however_much_was_taken(chunks, ends):
+    for done in range(ends[-1]):
+        assert done + due(chunks, done) == next(end for end in ends if end > done)
