@@ -36,6 +36,9 @@ async def upload(exchange: Exchange) -> AsyncIterator[tuple[HearingBody, int]]:
     with form:
         body = body or _of_form(exchange, form)
         _check(exchange, body)
+        if form.file is not None and body.url is not None:
+            message = f"Send `{FILE}` or `url`, and one of them."
+            raise ApiError("invalid_value", message, param="url")
         if form.file is None:
             form.file = await _fetched(exchange, body)
         yield body, form.file

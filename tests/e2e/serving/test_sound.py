@@ -60,6 +60,12 @@ def test_a_client_that_leaves_while_its_sound_is_decoded_leaves_nothing_behind(s
     assert hear(server).json["text"] == "1.00 s of sound"
 
 
+def test_sound_comes_in_a_file_or_from_an_address_and_neither_is_ignored(server):
+    told = hear(server, url="https://media.example/a.wav")
+    assert told.status == 400
+    assert (told.json["error"]["code"], told.json["error"]["param"]) == ("invalid_value", "url")
+
+
 def test_a_client_that_leaves_in_the_middle_of_speech_leaves_nothing_behind(server):
     connection = server.connect()
     body = json.dumps({"input": "x" * 9_000, "response_format": "pcm"})
