@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from mstar_qwen3_tts.model import Qwen3TTS
+from mstar_qwen3_tts.options import Qwen3TTSOptions
 
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import FinishEvent, ItemsEvent, Result
@@ -165,3 +167,44 @@ def test_a_penalty_of_the_requests_own_takes_the_place_of_the_checkpoints(voice,
         answers[penalty] = run_all(core, [request])[request.id].ids
     repeats = {p: len(ids) - len(set(ids)) for p, ids in answers.items()}
     assert repeats[1.0] >= repeats[1.05] > repeats[4.0]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("turns", [4, 9, 14])
+def test_a_talker_that_is_copied_out_in_the_middle_goes_on_as_it_would_have(voice, tmp_path, turns):
+    """TT-07: codes and sound are those of a run that nobody interrupted."""
+    core, wired, _ = opened(voice, tmp_path, *EAGER)
+    request = asked(wired.model.front(), voice.told)
+    core.submit(request)
+    for _ in range(turns):
+        core.turn()
+    assert core.offload(request.id) is None
+    for _ in range(3):
+        core.turn()
+    core.reload(request.id)
+    while core.turn():
+        pass
+    result = Result.of(request.id, core.drain())
+    assert result.ids[:-1] == voice.codes()[:, 0].tolist()
+    assert core.stats()["offload"]["reloads"] == 1
+    difference = torch.from_numpy(result.items["sound"]).flatten() - voice.wave
+    assert difference.abs().max() < 1e-4
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_talker_may_speak_to_the_end_of_its_context(voice, tmp_path, short):
+    """TT-13: with pages that the context fills, and with one token less."""
+    request = asked(read_front(voice), voice.told, ignore_stop_ids=True)
+    prompt = len(request.arrays["text"])
+    context = prompt + (-prompt % 8) + 24
+    sets = (f"engine.max_context={context}", "nodes.talker.resources.kv.page_tokens=8")
+    core, wired, _ = opened(voice, tmp_path, *EAGER, *sets)
+    new = context - prompt - short
+    long = asked(wired.model.front(), voice.told, ignore_stop_ids=True, max_new_tokens=new)
+    result = run_all(core, [long])[long.id]
+    assert (result.finish_reason, len(result.ids)) == ("length", new)
+
+
+def read_front(tiny):
+    return Qwen3TTS.open(tiny.folder, Qwen3TTSOptions()).front()
