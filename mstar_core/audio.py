@@ -48,8 +48,7 @@ def read_audio(path: str | PathLike[str]) -> Audio:
     without samples; ConfigError where the library that reads files is not installed.
     """
     head = audio_head(path)
-    blocks = list(audio_blocks(path, seconds=_BLOCK_S))
-    samples_T = np.concatenate(blocks) if blocks else mono(np.empty(0, np.float32), str(path))
+    samples_T = np.concatenate(list(audio_blocks(path, seconds=_BLOCK_S)))
     return Audio(samples_T=samples_T, rate=head.rate)
 
 
@@ -76,8 +75,8 @@ def audio_head(path: str | PathLike[str]) -> AudioHead:
 def audio_blocks(path: str | PathLike[str], seconds: int) -> Iterator[np.ndarray]:
     """The sound in a file, block by block: float32 ``[T]`` of ``seconds``, the last one shorter.
 
-    One block is held. Raises as :func:`read_audio` does; of a file that is cut short, behind its
-    last block.
+    One block is held. Raises as :func:`read_audio` does; of a file that is cut short, or has no
+    samples, behind its last block.
     """
     file, count = Path(path), 0
     with _opened(file) as sound:
@@ -89,6 +88,8 @@ def audio_blocks(path: str | PathLike[str], seconds: int) -> Iterator[np.ndarray
         head = raw.read(WAV_HEAD)
     if is_cut_wav(head, file.stat().st_size) or count < promised:
         raise _broken(file, f"a file that ends after {count} samples, before its sound does")
+    if count == 0:
+        mono(np.empty(0, np.float32), where=str(file))
 
 
 def is_sound(head: bytes) -> bool:

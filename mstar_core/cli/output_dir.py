@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from mstar_core.cli.sources import Source
 from mstar_core.errors import UsageError, Words
 
 
-def targets_of(files: Sequence[str], suffix: str, output_dir: str) -> dict[str, Path]:
-    """Input → ``output_dir/NAME + suffix``; the folder is made, and has been seen to take files.
+def targets_of(sources: Sequence[Source], suffix: str, output_dir: str) -> list[Path]:
+    """``output_dir/NAME + suffix`` of each; the folder is made, and has been seen to take files.
 
     Raises UsageError where two inputs would be written to one file, or nothing can be written.
     """
     folder = Path(output_dir)
     written: dict[Path, str] = {}
-    for file in files:
-        target = folder / (Path(file).name + suffix)
+    for source in sources:
+        target = folder / (source.name + suffix)
         if target in written:
             raise _refused(
-                f"{target} for {written[target]} and for {file}",
+                f"{target} for {written[target]} and for {source.path}",
                 "files whose names differ",
                 "give each such file a run and a folder of its own",
             )
-        written[target] = file
+        written[target] = source.path
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise _cannot_write(error) from error
-    return {file: target for target, file in written.items()}
+    return list(written)
 
 
-def write_all(texts: Mapping[Path, str]) -> None:
-    """Write each text, and a line's end, into its file. Raises UsageError where one cannot be."""
+def write_whole(target: Path, text: str) -> None:
+    """Write ``text`` so that ``target`` is never there in part. Raises UsageError."""
+    data = text.encode("utf-8", "backslashreplace")
+    begun = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        for target, text in texts.items():
-            target.write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            begun.write_bytes(data)
+            begun.replace(target)
+        finally:
+            begun.unlink(missing_ok=True)
     except OSError as error:
         raise _cannot_write(error) from error
+
+
+def partial_of(target: Path) -> Path:
+    """Where an output lies that does not have all of its sound: ``a.wav.partial.srt``."""
+    return target.with_name(f"{target.stem}.partial{target.suffix}")
 
 
 def _cannot_write(error: OSError) -> UsageError:

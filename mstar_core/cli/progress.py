@@ -1,11 +1,16 @@
-"""A bar on stderr for what takes long, where a person is watching."""
+"""A bar on stderr for what takes long, where a person is watching; elsewhere a line at times."""
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Callable
 
 WIDTH = 24
+REDRAW_S = 0.1
+LOG_EVERY_S = 5.0
+log = logging.getLogger(__name__)
 
 
 def progress_bar() -> Callable[[str, int, int], None]:
@@ -20,3 +25,37 @@ def progress_bar() -> Callable[[str, int, int], None]:
         print(f"\r{phase:<8} [{bar}]", end=end, file=sys.stderr, flush=True)
 
     return draw
+
+
+class SoundProgress:
+    """How many seconds of sound have been heard of all: a bar for a person, else a log line."""
+
+    def __init__(self, total_s: float) -> None:
+        self._total_s = total_s
+        self._is_watched = sys.stderr.isatty()
+        self._began_s = self._shown_s = time.monotonic()
+        self._began_at: float | None = None
+        """What had been heard before this run."""
+
+    def show(self, heard_s: float) -> None:
+        """So much has been heard; said ten times a second, or every ``LOG_EVERY_S``."""
+        now_s = time.monotonic()
+        if self._began_at is None:
+            self._began_at = heard_s
+        if now_s - self._shown_s < (REDRAW_S if self._is_watched else LOG_EVERY_S):
+            return
+        self._shown_s = now_s
+        speed = (heard_s - self._began_at) / (now_s - self._began_s)
+        told = f"{heard_s:.1f} of {self._total_s:.1f} s of sound, {speed:.1f} times real time"
+        if self._is_watched:
+            share = min(heard_s / self._total_s, 1.0) if self._total_s else 1.0
+            filled = int(WIDTH * share)
+            bar = "#" * filled + "." * (WIDTH - filled)
+            print(f"\r[{bar}] {told}\x1b[K", end="", file=sys.stderr, flush=True)
+        else:
+            log.info("%s", told)
+
+    def clear(self) -> None:
+        """Make room for a line."""
+        if self._is_watched:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -10,9 +10,11 @@ import numpy as np
 from mstar_core.audio import mono
 from mstar_core.config.sampling import plain
 from mstar_core.echo.faults import Order, order_of, strike
+from mstar_core.echo.hearing import EchoTranscription
 from mstar_core.echo.tones import RATE, tones
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Front, Request
+from mstar_core.model.transcription import Sound, Transcription
 
 END = 256
 """The id behind the last byte of an answer."""
@@ -76,6 +78,10 @@ class EchoFront(Front):
         text = prompt or f"{len(mono(samples)) / rate:.2f} s of sound"
         return self._whole(_bytes_of(text, "prompt"), options)
 
+    def transcription(self, sound: Sound, **options: Any) -> Transcription:
+        """A plan that hears a window of 30 seconds after the other."""
+        return EchoTranscription(self, sound, options)
+
     def speech_request(
         self, text: str, *, voice: str | None = None, speed: float = 1.0, **options: Any
     ) -> Request:
@@ -91,8 +97,9 @@ class EchoFront(Front):
         return tones([i for i in ids if 0 <= i < END])
 
     def traits(self) -> dict[str, Any]:
-        """Rates of the sound that is heard and made, and the only voice."""
-        return {"input_sample_rate": HEARD_RATE, "sample_rate": RATE, "voices": [VOICE]}
+        """Rates of the sound that is heard and made, the only voice, and that words are timed."""
+        rates = {"input_sample_rate": HEARD_RATE, "sample_rate": RATE}
+        return {**rates, "voices": [VOICE], "word_timestamps": True}
 
     def encode(self, text: str) -> list[int]:
         """The bytes of ``text``. Raises RequestError for what is no text."""

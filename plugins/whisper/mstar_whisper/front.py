@@ -132,7 +132,6 @@ class WhisperFront(Front):
         """What clients may want to know of a transcript's limits and languages."""
         tokens = self.config.tokens
         return {
-            "max_audio_seconds": self.config.window_seconds,
             "input_sample_rate": SAMPLE_RATE,
             "languages": sorted(tokens.languages) or [ENGLISH],
             "default_language": self.default_language if tokens.multilingual else ENGLISH,
