@@ -111,6 +111,7 @@ def _backend(offer: BackendOffer, here: Hardware) -> dict[str, Any]:
         "name": offer.name,
         "owner": offer.owner,
         "priority": offer.priority,
+        "basis": offer.basis,
         "applies": refusal is None,
         "why": refusal.as_dict() if refusal else None,
     }
@@ -168,4 +169,6 @@ def _text(report: dict[str, Any]) -> str:
 
 def _here(backend: dict[str, Any]) -> str:
     facts = backend["why"]
-    return "applies" if facts is None else f"no: {facts['got']}; want {facts['want']}"
+    if facts is not None:
+        return f"no: {facts['got']}; want {facts['want']}"
+    return f"applies; {backend['basis']}" if backend["basis"] else "applies"

@@ -28,6 +28,10 @@ class Choice:
     asked_for: str
     """``auto``, or the name that the configuration gives."""
     passed_over: tuple[Refusal, ...] = ()
+    rank: str = ""
+    """The priority of the one that was taken, and what that rests on."""
+    behind: tuple[str, ...] = ()
+    """Others that apply too, each with its rank."""
 
 
 @define(eq=False, kw_only=True)
@@ -84,6 +88,8 @@ class BackendChooser:
             owner=offer.owner,
             asked_for=asked_for,
             passed_over=tuple(refusals),
+            rank=offer.rank,
+            behind=tuple(f"{o.name} ({o.rank})" for o, _ in fit if o is not offer),
         )
         self.choices[node, operation, offer.name] = choice
         self.bound.setdefault(node, {})[f"{operation}.{offer.name}"] = backend

@@ -106,7 +106,10 @@ def _node_lines(node: NodeReport) -> Iterator[str]:
             if choice.passed_over
             else ""
         )
-        yield f"  backend   {choice.operation}: {choice.name} ({choice.asked_for}){passed}"
+        behind = f"; behind it {', '.join(choice.behind)}" if choice.behind else ""
+        why = f", {choice.rank}" if choice.behind else ""
+        chosen = f"{choice.name} ({choice.asked_for}){why}"
+        yield f"  backend   {choice.operation}: {chosen}{behind}{passed}"
     captured = [b.bucket for b in node.buckets if b.captured]
     dropped = [b for b in node.buckets if not b.captured]
     if node.buckets:

@@ -52,6 +52,13 @@ class BackendOffer(Offer):
     """Of those that apply the highest is taken; equal ones by name."""
     hardware: tuple[str, ...]
     """Where it can run (``cpu``, ``cuda>=9.0``, ``rocm``); empty: anywhere."""
+    basis: str = ""
+    """What its priority rests on, for people: what was measured, and where."""
+
+    @property
+    def rank(self) -> str:
+        """Its priority, with what that rests on."""
+        return f"priority {self.priority}{f', {self.basis}' if self.basis else ''}"
 
 
 Entry = TypeVar("Entry", bound=Offer)
@@ -149,6 +156,7 @@ class BackendRegistry(_Registry[tuple[str, str], BackendOffer]):
         *,
         priority: int = 0,
         hardware: tuple[str, ...] = (),
+        basis: str = "",
     ) -> None:
         """Offer ``name`` for ``operation``. Raises PluginError if claimed or no reference."""
         offer = BackendOffer(
@@ -158,6 +166,7 @@ class BackendRegistry(_Registry[tuple[str, str], BackendOffer]):
             name=name,
             priority=priority,
             hardware=hardware,
+            basis=basis,
         )
         self._claim((operation, name), offer)
 

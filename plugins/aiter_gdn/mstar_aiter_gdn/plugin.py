@@ -15,6 +15,7 @@ def provide_backends(registry):
         "mstar_aiter_gdn.backend:BACKEND",
         priority=PRIORITY,
         hardware=("rocm",),
+        basis="not run on a device yet",
     )
 
 

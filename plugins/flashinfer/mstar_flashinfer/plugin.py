@@ -11,6 +11,11 @@ OFFERS = {
 """(operation, name) → where its backend is."""
 PRIORITY = 40
 """Above torch. ``auto`` asks kernels that plan nothing on the host first."""
+BASIS = {
+    "paged_attention": "on an H200 it decodes 16 rows of 768 tokens in 15 us where a step is "
+    "planned on the host, and in 48 us where it is captured",
+}
+"""Operation → what was measured; the others were not."""
 
 
 @hookimpl
@@ -22,4 +27,5 @@ def provide_backends(registry):
             f"mstar_flashinfer.{ref}",
             priority=PRIORITY - name.count("_"),
             hardware=("cuda>=9.0",),
+            basis=BASIS.get(operation, "not measured"),
         )

@@ -14,4 +14,5 @@ def provide_backends(registry):
         "mstar_fmha.backend:BACKEND",
         priority=PRIORITY,
         hardware=("cuda>=10.0",),
+        basis="not run on a device yet",
     )

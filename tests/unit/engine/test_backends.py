@@ -53,7 +53,9 @@ def choose(monkeypatch):
     """``choose(settings, dtype)``: the core's sampling, ``plain`` before it, ``fast`` first."""
     wiring = Wiring.of_core()
     wiring.backends.add("sampling", "fast", "fast.module:BACKEND", priority=90)
-    wiring.backends.add("sampling", "plain", "plain.module:BACKEND", priority=50)
+    wiring.backends.add(
+        "sampling", "plain", "plain.module:BACKEND", priority=50, basis="12 us on a device"
+    )
     loaded = {"fast": FAST, "plain": PLAIN}
     offers = wiring.backends.candidates("sampling")
     load = type(offers[0]).load
@@ -106,3 +108,11 @@ def test_an_operation_that_nobody_implements_is_an_error_with_the_nearest(choose
     with pytest.raises(ConfigError) as raised:
         choose().bind("text", "samplings", {})
     assert raised.value.fix == "write 'sampling'"
+
+
+def test_a_choice_says_what_its_rank_rests_on_and_who_stands_behind_it(choose):
+    chooser = choose()
+    chooser.bind("text", "sampling", {})
+    (choice,) = chooser.choices.values()
+    assert choice.rank == "priority 50, 12 us on a device"
+    assert choice.behind == ("torch (priority 0)",)
