@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
+from mstar_core.config.sampling import MAX_LOGPROBS
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Input, Loop, Node, Once, Output, Sequence, Walk
 from mstar_core.resources.base import ResourceSpec
@@ -25,10 +26,11 @@ _OUTPUTS = (
     Output(name="ids", read=True, loops_to="ids"),
     Output(name="logprob", read=True),
     Output(name="finite", read=True),
-    Output(name="top_ids", read=True),
-    Output(name="top_logprobs", read=True),
+    Output(name="top_ids", read=True, shape=(MAX_LOGPROBS,)),
+    Output(name="top_logprobs", read=True, shape=(MAX_LOGPROBS,)),
 )
-"""The last two are there only in a step with a row that asked for them."""
+"""The last two are there only in a step with a row that asked for them, and as wide as the row
+that asked for most."""
 
 
 class Qwen35(Model):

@@ -11,7 +11,7 @@ from mstar_qwen35.model import Qwen35
 from mstar_qwen35.text import TextSubmodule
 
 from mstar_core.cli import main
-from mstar_core.config.sampling import SamplingSettings
+from mstar_core.config.sampling import MAX_LOGPROBS, SamplingSettings
 from mstar_core.engine import Engine
 from mstar_core.model.front import Request
 
@@ -119,6 +119,19 @@ def test_logprobs_come_with_each_token():
     assert [top[0][0] for top in result.top] == result.ids
     assert [top[0][1] for top in result.top] == pytest.approx(result.logprobs)
     assert all(a[1] >= b[1] for top in result.top for a, b in pairwise(top))
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_every_row_may_ask_for_the_most_logprobs_and_no_step_fails(rows, caplog):
+    sampling = SamplingSettings(logprobs=MAX_LOGPROBS)
+    with Engine.open("qwen35_tiny", (*SETS, f"engine.max_rows={rows}")) as engine:
+        asked = [
+            engine.front.text_request(text, max_new_tokens=4, sampling=sampling)
+            for text in ("Hello", "you", "there", "all")
+        ]
+        results = list(engine.run(asked))
+    assert [len(top) for result in results for top in result.top] == [MAX_LOGPROBS] * 16
+    assert not caplog.records
 
 
 def test_the_text_node_asks_for_resident_decode(tiny, node):
