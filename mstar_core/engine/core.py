@@ -21,7 +21,7 @@ import attrs
 from attrs import define, field
 
 from mstar_core.clock import Laps
-from mstar_core.engine.door import Limits, check_queue, check_request, check_settings
+from mstar_core.engine.door import Limits, check_queue, check_request, check_settings, passed_by
 from mstar_core.engine.edges import EdgeRing
 from mstar_core.engine.ends import late, stuck
 from mstar_core.engine.entrance import Entrance
@@ -126,7 +126,7 @@ class EngineCore:
                 want="an id that no live request has",
                 fix="leave the id out, or wait until the other request is over",
             )
-        tracks = tracks_of(self.graph)
+        tracks = tracks_of(self.graph, passed_by(request, self.walks))
         check_request(request, self.walks, tracks, self.limits)
         check_settings(request, self.nodes)
         state = RequestState(

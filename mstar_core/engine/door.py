@@ -65,6 +65,15 @@ def check_request(
     _check_limits(prompt, limit, limits)
 
 
+def passed_by(request: Request, walks: Mapping[str, Walk]) -> frozenset[str]:
+    """The optional walks that ``request`` brings nothing for."""
+    return frozenset(
+        name
+        for name, walk in walks.items()
+        if walk.optional and not any(given.name in request.arrays for given in walk.inputs)
+    )
+
+
 def check_settings(request: Request, nodes: Mapping[str, NodeRuntime]) -> None:
     """Raise RequestError for settings that no resource reads."""
     resources = (resource for node in nodes.values() for resource in node.resources.values())

@@ -84,6 +84,8 @@ class Walk:
     """Items of one step at most, where the token budget does not fit their size (audio windows)."""
     capture: bool = True
     """Worth capturing at all."""
+    optional: bool = False
+    """A request that has none of its inputs passes it by (``feed="prompt"``)."""
     combines: tuple[str, ...] = ()
     """The walks whose rows it runs in one forward (``feed="rows"``): loops, and those of prompts.
     """

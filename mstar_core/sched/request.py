@@ -15,7 +15,7 @@ never waits for a value.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -175,10 +175,10 @@ class RequestState:
         return len(self.arrays[walk.inputs[0].name])
 
 
-def tracks_of(graph: Sequence) -> tuple[Track, ...]:
+def tracks_of(graph: Sequence, passed_by: Collection[str] = ()) -> tuple[Track, ...]:
     """The tracks of a fresh request: one, or a producer and a consumer where the graph streams.
 
-    A stream stands alone, or is the last part of its sequence.
+    A stream stands alone, or is the last part of its sequence. Walks of ``passed_by`` are no part.
     """
     parts: list[Once | Loop] = []
     for part in graph.parts:
@@ -186,8 +186,12 @@ def tracks_of(graph: Sequence) -> tuple[Track, ...]:
             inner = part.producer.parts if isinstance(part.producer, Sequence) else (part.producer,)
             parts.extend(p for p in inner if not isinstance(p, Stream))
             return (
-                Track(parts=tuple(parts), feeds=part.edge),
+                Track(parts=_without(parts, passed_by), feeds=part.edge),
                 Track(parts=(part.consumer,), drains=part.edge),
             )
         parts.append(part)
-    return (Track(parts=tuple(parts)),)
+    return (Track(parts=_without(parts, passed_by)),)
+
+
+def _without(parts: list[Once | Loop], passed_by: Collection[str]) -> tuple[Once | Loop, ...]:
+    return tuple(part for part in parts if part.walk not in passed_by)

@@ -31,6 +31,7 @@ from mstar_qwen3_tts.packed import PackedRows
 from mstar_qwen3_tts.sizes import CodecConfig
 
 PRE_TAPS = 3
+RECALL = "recall"
 
 
 class Decoder(nn.Module):
@@ -71,7 +72,11 @@ class Decoder(nn.Module):
 
 
 class CodecSubmodule(NodeSubmodule):
-    """Walk ``voice``: ``frames`` ``[T, books]`` → ``sound`` float32 ``[T, samples]``."""
+    """Walk ``voice``: ``frames`` ``[T, books]`` → ``sound`` float32 ``[T, samples]``.
+
+    Walk ``recall`` goes through the frames of a recording that the sound follows on, and tells
+    nothing.
+    """
 
     def __init__(self, config: CodecConfig, env: NodeEnv) -> None:
         super().__init__()
@@ -84,8 +89,9 @@ class CodecSubmodule(NodeSubmodule):
     ) -> dict[str, Tensor]:
         rows, position = PackedRows.of(plans["rows"], plans["memory"]), plans["position"]
         rope = self._position.rope(position)
-        sound_TL = self.decoder(inputs["frames"], rows, position.index_T, rope)
-        return {"sound": sound_TL.float()}
+        (codes_TQ,) = inputs.values()
+        sound_TL = self.decoder(codes_TQ, rows, position.index_T, rope)
+        return {} if walk == RECALL else {"sound": sound_TL.float()}
 
 
 def _wave_decoder(config: CodecConfig, parts: Parts) -> list[nn.Module]:

@@ -77,6 +77,16 @@ class TtsConfig:
         return self.vocab_size - RESERVED
 
     @property
+    def heard_speaker(self) -> int:
+        """In the place of a codec id: the vector of the speaker who was heard."""
+        return self.vocab_size
+
+    @property
+    def imitates(self) -> bool:
+        """Whether it speaks with a voice that it has heard."""
+        return self.mode == "base"
+
+    @property
     def obeys(self) -> bool:
         """Whether an instruction in words changes how the model speaks."""
         return self.mode == "voice_design" or (self.mode == "custom_voice" and self.size != "0b6")

@@ -7,17 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import CheckpointError, ConfigError, RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.defaults import Defaults
+from mstar_qwen3_tts.heard import HeardVoice, check_heard
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.prompt import AUTO, ROLE, TAIL, Wishes, language_id, prompt_arrays, speaker_of
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 TURN = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
 MARKS = ("<|im_start|>", "<|im_end|>")
+HEARD = "<|im_start|>assistant\n{}<|im_end|>\n"
 INSTRUCTION = "<|im_start|>user\n{}<|im_end|>\n"
 
 
@@ -36,15 +37,13 @@ class Qwen3TTSFront(Front):
         speed: float = 1.0,
         language: str | None = None,
         instructions: str | None = None,
-        whole_text: bool = True,
         **options: Any,
     ) -> Request:
         """A request that speaks ``text``.
 
         ``language`` is a name of ``traits``; ``instructions`` say in words how to speak.
-        ``whole_text``: the model reads all of the text before it speaks. ``options`` are fields of
-        :class:`Request`. Raises RequestError for text that is empty, a voice or language that the
-        model does not have, and what it cannot do.
+        ``options`` are those of :meth:`ids_request`. Raises RequestError for text that is empty, a
+        voice or language that the model does not have, and what it cannot do.
         """
         if not isinstance(text, str) or not text.strip():
             raise RequestError(
@@ -57,19 +56,9 @@ class Qwen3TTSFront(Front):
                 want="1: the model speaks at its own pace",
                 fix="leave it out, or say how fast to speak in instructions",
             )
+        options |= {"voice": voice, "language": language}
         instruct = self._instruction(instructions)
-        return self.ids_request(
-            self._encode(TURN, text, "input"),
-            voice=voice,
-            language=language,
-            instruct=instruct,
-            whole_text=whole_text,
-            **options,
-        )
-
-    def text_request(self, prompt: str, **options: Any) -> Request:
-        """The same as :meth:`speech_request`."""
-        return self.speech_request(prompt, **options)
+        return self.ids_request(self._encode(TURN, text, "input"), instruct=instruct, **options)
 
     def ids_request(
         self,
@@ -78,31 +67,29 @@ class Qwen3TTSFront(Front):
         voice: str | None = None,
         language: str | None = None,
         instruct: Sequence[int] = (),
-        whole_text: bool = True,
+        whole_text: bool | None = None,
+        heard: HeardVoice | None = None,
         max_new_tokens: int | None = None,
-        sampling: SamplingSettings | None = None,
         **options: Any,
     ) -> Request:
         """A request that speaks the turn ``ids``: role, text and what closes it.
 
-        Raises RequestError as :meth:`speech_request` does.
+        ``whole_text``: the model reads all of the text before it speaks; by default it does, unless
+        it imitates a voice. ``heard`` is the voice that a base model imitates. ``options`` are
+        fields of :class:`Request`. Raises RequestError as :meth:`speech_request` does.
         """
-        if self.config.mode == "base":
-            raise RequestError(
-                where="voice",
-                got=Words("a base model, which speaks with a voice that it has heard"),
-                want="a model with named voices, or one that designs them",
-                fix="use a CustomVoice or VoiceDesign checkpoint",
-            )
+        heard_ids = self._heard_ids(heard)
         wishes = Wishes(
             ids=ids,
             language=(language or self.options.default_language).lower(),
             speaker=speaker_of(self.config, voice or self.options.default_voice),
             instruct=instruct,
-            whole_text=whole_text,
+            whole_text=not self.config.imitates if whole_text is None else whole_text,
+            heard=heard,
+            heard_ids=heard_ids,
         )
         arrays = prompt_arrays(self.config, wishes, self.options.script)
-        settings, rules = self.defaults.applied(sampling)
+        settings, rules = self.defaults.applied(options.pop("sampling", None))
         room = max(1, self.config.max_context - len(arrays["text"]))
         most = min(room, self.defaults.frames(len(ids) - ROLE - TAIL))
         options.setdefault("stop_ids", self.stop_ids)
@@ -180,6 +167,13 @@ class Qwen3TTSFront(Front):
                 fix="leave it out, or use a model of 1.7B that is no base model",
             )
         return self._encode(INSTRUCTION, instructions, "instructions")
+
+    def _heard_ids(self, heard: HeardVoice | None) -> Sequence[int]:
+        """The turn of what was heard; empty where only the speaker's vector is used."""
+        check_heard(heard, self.config)
+        if heard is None or heard.codes is None:
+            return ()
+        return heard.ids or self._encode(HEARD, heard.text or "", "heard.text")
 
     def _encode(self, turn: str, text: str, where: str) -> list[int]:
         got = next((Words(mark) for mark in MARKS if mark in text), None)

@@ -16,13 +16,14 @@ import torch
 
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
-from mstar_qwen3_tts.codec import CodecSubmodule, codec_resources
+from mstar_qwen3_tts.codec import RECALL, CodecSubmodule, codec_resources
 from mstar_qwen3_tts.config import CODEC_FOLDER, TtsConfig, read_config
 from mstar_qwen3_tts.front import Qwen3TTSFront
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.rules import logit_rules
 from mstar_qwen3_tts.talker import (
     SCRIPT,
+    SPEAKER,
     TalkerSubmodule,
     talker_resources,
 )
@@ -58,9 +59,7 @@ class Qwen3TTS(Model):
         talker = talker_resources(self.config, self.options.script, rules)
         return (
             Node(name="talker", walks=self._talker(), resources=talker),
-            Node(
-                name="codec", walks=(self._voice(),), resources=codec_resources(self.config.decoder)
-            ),
+            Node(name="codec", walks=self._codec(), resources=codec_resources(self.config.decoder)),
         )
 
     def edges(self) -> tuple[Edge, ...]:
@@ -78,7 +77,8 @@ class Qwen3TTS(Model):
         )
 
     def graph(self) -> Sequence:
-        talker = Sequence((Once(SCRIPT), Once("prefill"), Loop("decode")))
+        recall = (Once(RECALL),) if self.config.imitates else ()
+        talker = Sequence((*recall, Once(SCRIPT), Once("prefill"), Loop("decode")))
         return Sequence((Stream(producer=talker, consumer=Once("voice"), edge="frames"),))
 
     @property
@@ -105,8 +105,14 @@ class Qwen3TTS(Model):
         config = self.config
         script = Input(name=SCRIPT, shape=(self.options.script,), below=config.text_vocab_size)
         text = Input(name="text", below=config.text_vocab_size)
-        code = Input(name="code", below=config.vocab_size + 1)
+        code = Input(name="code", below=config.vocab_size + 1 + config.imitates)
         hidden = (config.talker.hidden,)
+        speaker: tuple[Input, ...] = ()
+        later: tuple[Input, ...] = ()
+        if config.imitates:
+            speaker = (Input(name=SPEAKER, dtype="model", shape=hidden),)
+            books, below = (config.code_groups - 1,), config.predictor_vocab + 1
+            later = (Input(name="later", shape=books, below=below),)
         ids = Input(name="ids", below=config.vocab_size, loops=True)
         last = Input(name="hidden", dtype="model", shape=hidden, loops=True)
         frames = Output(name="frames", shape=(config.code_groups,), edge="frames")
@@ -122,14 +128,14 @@ class Qwen3TTS(Model):
                 name=SCRIPT,
                 node="talker",
                 feed="prompt",
-                inputs=(script,),
+                inputs=(script, *speaker),
                 max_items=SCRIPTS_A_STEP,
                 capture=False,
             ),
             Walk(
                 name="prefill",
                 feed="prompt",
-                inputs=(text, code),
+                inputs=(text, code, *later),
                 outputs=outputs,
                 chunkable=True,
                 **sampled,
@@ -143,17 +149,25 @@ class Qwen3TTS(Model):
             ),
         )
 
-    def _voice(self) -> Walk:
-        frames = Input(name="frames", shape=(self.config.code_groups,))
+    def _codec(self) -> tuple[Walk, ...]:
+        books = (self.config.code_groups,)
         samples = (self.config.decoder.samples_per_frame,)
-        sound = Output(name="sound", dtype="float32", shape=samples, read=True, told=True)
-        return Walk(
+        shared: dict[str, Any] = {"node": "codec", "max_items": FRAMES_A_STEP, "capture": False}
+        voice = Walk(
             name="voice",
-            node="codec",
             feed="edge",
             edge="frames",
-            inputs=(frames,),
-            outputs=(sound,),
-            max_items=FRAMES_A_STEP,
-            capture=False,
+            inputs=(Input(name="frames", shape=books),),
+            outputs=(Output(name="sound", dtype="float32", shape=samples, read=True, told=True),),
+            **shared,
         )
+        reference = Input(name="reference", shape=books, below=self.config.decoder.codebook_size)
+        recall = Walk(
+            name=RECALL,
+            feed="prompt",
+            inputs=(reference,),
+            chunkable=True,
+            optional=True,
+            **shared,
+        )
+        return (voice, recall) if self.config.imitates else (voice,)

@@ -10,8 +10,9 @@ from attrs import frozen
 from mstar_core.errors import RequestError, Words
 from mstar_core.names import suggest
 from mstar_qwen3_tts.config import TtsConfig
+from mstar_qwen3_tts.heard import HeardVoice
 
-ROLE, TAIL = 3, 5
+ROLE, TAIL, HEARD_TAIL = 3, 5, 2
 """Ids before and behind the text in a turn: ``<|im_start|>assistant⏎`` and what closes it."""
 NONE = -1
 """In the place of a codec id where there is none."""
@@ -32,16 +33,56 @@ class Wishes:
     """The whole turn of an instruction; empty without one."""
     whole_text: bool = True
     """The text comes before the sound; else word by word beside it."""
+    heard: HeardVoice | None = None
+    """The voice to imitate, where the model can."""
+    heard_ids: Sequence[int] = ()
+    """The whole turn of what was heard; empty where nothing of it is said again."""
+
+
+Row = tuple[int, int, tuple[int, ...]]
+"""A text id; beside it code 0 of a frame, or :data:`NONE`; and the frame's other codes, if any."""
 
 
 def prompt_arrays(config: TtsConfig, wishes: Wishes, script: int) -> dict[str, np.ndarray]:
     """``text`` and ``code`` int64 ``[n]``, and ``script`` int64 ``[1, script]``.
 
-    ``code`` is 0 where text stands alone, else a codec id plus one. Raises RequestError for text
-    that the script does not hold.
+    ``code`` is 0 where text stands alone, else a codec id plus one. Of a model that imitates also
+    ``later`` ``[n, 15]``, in the same way, ``speaker`` ``[1, hidden]``, and ``reference``, frames.
+    Raises RequestError for text that the script does not hold.
     """
     text, codec = config.text, config.codec
     head = _codec_head(config, wishes)
+    rows: list[Row] = [(i, NONE, ()) for i in (*wishes.instruct, *wishes.ids[:ROLE])]
+    rows += [(text.pad, code, ()) for code in head[:-1]] + [(text.bos, codec.pad, ())]
+    inner, spoken = _body(config, wishes)
+    rows += inner
+    if len(spoken) >= script:
+        raise RequestError(
+            where="input",
+            got=Words(f"{len(wishes.ids) - ROLE - TAIL} tokens of text"),
+            want=f"at most {script - 1} where it is spoken word by word",
+            fix="give the whole text before the sound, or speak it in pieces",
+        )
+    padded = np.full((1, script), text.pad, np.int64)
+    padded[0, : len(spoken)] = spoken
+    arrays: dict[str, np.ndarray] = {
+        "text": np.asarray([i for i, _, _ in rows], np.int64),
+        "code": np.asarray([code for _, code, _ in rows], np.int64) + 1,
+        "script": padded,
+    }
+    if wishes.heard is None:
+        return arrays
+    none = (NONE,) * (config.code_groups - 1)
+    arrays["later"] = np.asarray([later or none for _, _, later in rows], np.int64) + 1
+    arrays["speaker"] = np.asarray(wishes.heard.speaker, np.float32)[None]
+    if wishes.heard.codes is not None:
+        arrays["reference"] = np.asarray(wishes.heard.codes, np.int64)
+    return arrays
+
+
+def _body(config: TtsConfig, wishes: Wishes) -> tuple[list[Row], list[int]]:
+    """The rows of text and heard sound, and what of the text is left for the script."""
+    text, codec = config.text, config.codec
     body = list(wishes.ids[ROLE:-TAIL])
     if not body:
         raise RequestError(
@@ -50,28 +91,15 @@ def prompt_arrays(config: TtsConfig, wishes: Wishes, script: int) -> dict[str, n
             want="text",
             fix="write what is to be said",
         )
-    rows = [(i, NONE) for i in (*wishes.instruct, *wishes.ids[:ROLE])]
-    rows += [(text.pad, code) for code in head[:-1]] + [(text.bos, codec.pad)]
+    said = [*wishes.heard_ids[ROLE:-HEARD_TAIL], *body, text.eos]
+    frames = [(codec.bos, ())]
+    if wishes.heard is not None and wishes.heard.codes is not None:
+        frames += [(first, tuple(later)) for first, *later in wishes.heard.codes.tolist()]
     if wishes.whole_text:
-        rows += [(i, codec.pad) for i in (*body, text.eos)] + [(text.pad, codec.bos)]
-        spoken: list[int] = []
-    else:
-        rows += [(body[0], codec.bos)]
-        spoken = [*body[1:], text.eos]
-    if len(spoken) >= script:
-        raise RequestError(
-            where="input",
-            got=Words(f"{len(body)} tokens of text"),
-            want=f"at most {script - 1} where it is spoken word by word",
-            fix="give the whole text before the sound, or speak it in pieces",
-        )
-    padded = np.full((1, script), text.pad, np.int64)
-    padded[0, : len(spoken)] = spoken
-    return {
-        "text": np.asarray([i for i, _ in rows], np.int64),
-        "code": np.asarray([code for _, code in rows], np.int64) + 1,
-        "script": padded,
-    }
+        rows: list[Row] = [(i, codec.pad, ()) for i in said]
+        return [*rows, *((text.pad, *frame) for frame in frames)], []
+    beside = [*said[: len(frames)], *[text.pad] * (len(frames) - len(said))]
+    return [(i, *frame) for i, frame in zip(beside, frames, strict=True)], said[len(frames) :]
 
 
 def _codec_head(config: TtsConfig, wishes: Wishes) -> list[int]:
@@ -82,6 +110,8 @@ def _codec_head(config: TtsConfig, wishes: Wishes) -> list[int]:
         head = [codec.think, codec.think_bos, language, codec.think_eos]
     if wishes.speaker is not None:
         head.append(config.speakers[wishes.speaker])
+    if wishes.heard is not None:
+        head.append(config.heard_speaker)
     return [*head, codec.pad]
 
 

@@ -30,7 +30,7 @@ from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.layers import Attend, Layer, Make
 from mstar_qwen3_tts.predictor import CodePredictor
 
-SCRIPT = "script"
+SCRIPT, SPEAKER = "script", "speaker"
 
 
 class TalkerSubmodule(NodeSubmodule):
@@ -39,7 +39,7 @@ class TalkerSubmodule(NodeSubmodule):
     def __init__(self, config: TtsConfig, env: NodeEnv) -> None:
         super().__init__()
         make, sizes = Make.of(env), config.talker
-        self.eps, self.linear = sizes.eps, make.linear
+        self.eps, self.linear, self.imitates = sizes.eps, make.linear, config.imitates
         self.text_table = make.weight(config.text_vocab_size, config.text_hidden)
         self.fc1 = make.weight(config.text_hidden, config.text_hidden)
         self.fc1_bias = make.weight(config.text_hidden)
@@ -106,8 +106,16 @@ class TalkerSubmodule(NodeSubmodule):
     def _prompt(self, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]) -> Tensor:
         """Text and, where ``code`` is not 0, the embedding of code ``code - 1``."""
         code_T = inputs["code"]
-        code_TH = F.embedding((code_T - 1).clamp(min=0), self.code_table)
-        return self.text(inputs["text"]) + torch.where(code_T[:, None] > 0, code_TH, 0)
+        x_TH = self.text(inputs["text"])
+        code_TH = F.embedding((code_T - 1).clamp(0, len(self.code_table) - 1), self.code_table)
+        if self.imitates:
+            speaker_BH = self._kept[SPEAKER][plans[SCRIPT].slots_B]
+            heard_TH = speaker_BH[plans["attention"].row_T.long()]
+            code_TH = torch.where(code_T[:, None] > len(self.code_table), heard_TH, code_TH)
+            later_TQ = inputs["later"]
+            later_TQH = self.predictor.embed_each((later_TQ - 1).clamp(min=0))
+            x_TH = x_TH + torch.where(later_TQ[..., None] > 0, later_TQH, 0).sum(1)
+        return x_TH + torch.where(code_T[:, None] > 0, code_TH, 0)
 
     def _frames(self, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]) -> Tensor:
         first_B = inputs["ids"]
@@ -157,7 +165,9 @@ def talker_resources(
     """
     sizes = config.talker
     heads = {"num_kv_heads": sizes.kv_heads, "head_dim": sizes.head_dim}
-    kept = {SCRIPT: ((script,), torch.int64)}
+    kept: dict[str, Any] = {SCRIPT: ((script,), torch.int64)}
+    if config.imitates:
+        kept[SPEAKER] = ((sizes.hidden,), "model")
     return (
         ResourceSpec(key="kv", kind="kv", options={"num_layers": sizes.layers, **heads}),
         ResourceSpec(

@@ -162,6 +162,12 @@ def voice(golden, tmp_path) -> Golden:
     return Golden(settled(golden / TINY[1], tmp_path / "checkpoint"))
 
 
+@pytest.fixture
+def base(golden, tmp_path) -> Golden:
+    """The one that imitates."""
+    return Golden(settled(golden / TINY[0], tmp_path / "checkpoint"))
+
+
 def settled(folder, copy):
     """``folder`` with the published settings beside it."""
     copy.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from mstar_qwen3_tts.heard import HeardVoice
 from mstar_qwen3_tts.model import Qwen3TTS
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 
@@ -24,11 +25,19 @@ ways = pytest.mark.parametrize("way", [EAGER, RECORDED], ids=["eager", "recorded
 def asked(front, told, whole_text=True, sampling=PENALTY, **options):
     """The request that the reference was given."""
     options.setdefault("max_new_tokens", 14)
+    heard = None
+    if front.config.imitates:
+        heard = HeardVoice(
+            speaker=np.array(told["x_vector"], np.float32),
+            codes=np.array(told["ref_codes"]),
+            ids=told["ref_ids"],
+        )
     return front.ids_request(
         told["ids"],
         voice="serena" if front.config.speakers else None,
         language="english",
-        instruct=told["instruct"],
+        instruct=told.get("instruct", ()),
+        heard=heard,
         whole_text=whole_text,
         sampling=sampling,
         **options,
@@ -39,23 +48,15 @@ def opened(tiny, tmp_path, *sets, lag=None):
     return open_wired(MODEL, tmp_path, (*SMALL, *sets), lag, checkpoint=tiny.folder)
 
 
-@pytest.fixture
-def speaking(tiny):
-    """A tiny checkpoint of a mode that needs no sound to imitate."""
-    if "instruct" not in tiny.told:
-        pytest.skip("a base model speaks with a voice that it has heard")
-    return tiny
-
-
 @pytest.mark.shared
 @ways
 @pytest.mark.parametrize("whole_text", [True, False])
-def test_the_engine_gives_the_published_codes(speaking, tmp_path, whole_text, way):
+def test_the_engine_gives_the_published_codes(tiny, tmp_path, whole_text, way):
     """Every code of every frame, and no frame for the last code sampled."""
-    core, wired, _ = opened(speaking, tmp_path, *way)
-    request = asked(wired.model.front(), speaking.told, whole_text)
+    core, wired, _ = opened(tiny, tmp_path, *way)
+    request = asked(wired.model.front(), tiny.told, whole_text)
     result = run_all(core, [request])[request.id]
-    want = speaking.codes(whole_text)
+    want = tiny.codes(whole_text)
     assert result.finish_reason == "length"
     assert result.ids[:-1] == want[:, 0].tolist()
     frames = wired.rings["frames"].read(torch.arange(1, 1 + len(want)))
@@ -208,3 +209,44 @@ def test_a_talker_may_speak_to_the_end_of_its_context(voice, tmp_path, short):
 
 def read_front(tiny):
     return Qwen3TTS.open(tiny.folder, Qwen3TTSOptions()).front()
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("budget", [7, 64])
+def test_an_imitated_voice_sounds_as_if_it_went_on_from_the_recording(
+    base, codec_bench, tmp_path, budget
+):
+    """TT-05: every chunk has the recording before it, whose own sound is not told."""
+    sets = (f"engine.token_budget={budget}", "engine.min_chunk=1")
+    core, wired, _ = opened(base, tmp_path, *EAGER, *sets)
+    request = asked(wired.model.front(), base.told)
+    core.submit(request)
+    while core.turn():
+        pass
+    result = Result.of(request.id, core.drain())
+    reference = torch.tensor(base.told["ref_codes"])
+    whole = torch.cat([reference, base.codes()])
+    want = codec_bench(base.folder).decode(whole, [len(whole)])[FRAME * len(reference) :]
+    assert result.items["sound"].shape == (13, FRAME)
+    assert np.abs(result.items["sound"].ravel() - want.numpy()).max() < 1e-5
+
+
+@pytest.mark.shared
+def test_a_voice_of_a_vector_alone_is_another_and_begins_with_nothing(base, codec_bench, tmp_path):
+    core, wired, _ = opened(base, tmp_path, *EAGER)
+    front, vector = wired.model.front(), np.array(base.told["x_vector"], np.float32)
+    answers = []
+    for speaker in (vector, -vector):
+        heard = HeardVoice(speaker=speaker)
+        request = front.ids_request(
+            base.told["ids"], heard=heard, language="english", sampling=PENALTY, max_new_tokens=9
+        )
+        core.submit(request)
+        while core.turn():
+            pass
+        answers.append(Result.of(request.id, core.drain()))
+    assert answers[0].ids != answers[1].ids
+    frames = wired.rings["frames"].read(torch.arange(1, 9))
+    assert frames[:, 0].tolist() == answers[1].ids[:8]
+    want = codec_bench(base.folder).decode(frames, [8])
+    assert np.abs(answers[1].items["sound"].ravel() - want.numpy()).max() < 1e-5

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mstar_qwen3_tts.config import read_config
 from mstar_qwen3_tts.front import Qwen3TTSFront
+from mstar_qwen3_tts.heard import HeardVoice
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
@@ -181,12 +182,39 @@ def test_a_folder_without_a_tokenizer_says_so_when_text_comes(front):
         front.speech_request("Hello", voice="ann")
 
 
-@pytest.mark.shared
-def test_a_base_model_is_refused_as_long_as_it_cannot_hear(golden):
+@pytest.fixture
+def base(golden):
     folder = golden / "qwen3_tts-tiny-0b6-base"
-    front = Qwen3TTSFront(folder, read_config(folder), Qwen3TTSOptions())
-    with pytest.raises(RequestError, match="CustomVoice or VoiceDesign"):
-        front.ids_request(TURN)
+    return Qwen3TTSFront(folder, read_config(folder), Qwen3TTSOptions())
+
+
+VECTOR, FRAMES = np.ones(64, np.float32), np.full((3, 16), 5)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("heard", "where"),
+    [
+        (None, "heard"),
+        (HeardVoice(speaker=VECTOR[:9]), "heard.speaker"),
+        (HeardVoice(speaker=VECTOR * np.nan), "heard.speaker"),
+        (HeardVoice(speaker=VECTOR, codes=FRAMES), "heard.text"),
+        (HeardVoice(speaker=VECTOR, codes=FRAMES[:0], text="Hello"), "heard.codes"),
+        (HeardVoice(speaker=VECTOR, codes=FRAMES + 60, text="Hello"), "heard.codes"),
+        (HeardVoice(speaker=VECTOR, codes=FRAMES[:, 1:], text="Hello"), "heard.codes"),
+    ],
+)
+def test_a_base_model_refuses_a_voice_that_does_not_fit(base, heard, where):
+    """TT-10: sound without its text, too."""
+    with pytest.raises(RequestError) as caught:
+        base.ids_request(TURN, heard=heard)
+    assert caught.value.where == where
+
+
+def test_a_model_of_named_voices_refuses_one_to_imitate(front):
+    """TT-11"""
+    with pytest.raises(RequestError, match="use a Base checkpoint"):
+        front.ids_request(TURN, voice="ann", heard=HeardVoice(speaker=VECTOR))
 
 
 @pytest.mark.shared

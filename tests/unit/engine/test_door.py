@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from attrs import evolve
 
-from mstar_core.engine.door import Limits, check_request
+from mstar_core.engine.door import Limits, check_request, passed_by
 from mstar_core.engine.openings import openings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
-from mstar_core.model.walks import Input, Walk
+from mstar_core.model.walks import Input, Loop, Once, Sequence, Stream, Walk
 from mstar_core.sched.request import tracks_of
 from mstar_core.testing.cores import open_ledger
 from mstar_core.testing.ledger import ledger_request
@@ -56,8 +57,6 @@ def test_asking_at_the_door_takes_nothing(core):
     ],
 )
 def test_items_have_the_shape_that_the_walk_declares(core, array, fine):
-    from mstar_core.model.walks import Once, Sequence
-
     request = Request(arrays={"frames": array}, max_new_tokens=1)
     tracks = tracks_of(Sequence((Once("encode"),)))
     if fine:
@@ -81,3 +80,17 @@ def test_a_deployment_limits_prompts_and_answers(tmp_path, field, prompt, new):
     while core.turn():
         pass
     core.check_conserved()
+
+
+def test_a_request_that_brings_nothing_for_an_optional_walk_passes_it_by():
+    walks = {"encode": evolve(FRAMES, optional=True), "other": FRAMES}
+    frames = np.zeros((1, 3, 2), np.float32)
+    assert passed_by(Request(arrays={"frames": frames}), walks) == frozenset()
+    without = passed_by(Request(arrays={"ids": np.zeros(1, np.int64)}), walks)
+    assert without == {"encode"}
+    graph = Sequence((Once("encode"), Loop("decode")))
+    assert [part.walk for part in tracks_of(graph, without)[0].parts] == ["decode"]
+    stream = Stream(producer=graph, consumer=Once("voice"), edge="said")
+    producer, consumer = tracks_of(Sequence((Once("encode"), stream)), without)
+    assert [part.walk for part in producer.parts] == ["decode"]
+    assert [part.walk for part in consumer.parts] == ["voice"]

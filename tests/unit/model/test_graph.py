@@ -67,6 +67,14 @@ def test_items_are_told_of_what_is_read_of_a_streams_consumer_only(changes):
         checked(evolve(voice, **changes))
 
 
+@pytest.mark.parametrize("changes", [{"feed": "loop"}, {"samples": True}], ids=str)
+def test_only_a_walk_of_the_prompt_that_samples_nothing_may_be_passed_by(changes):
+    recall = Walk(name="recall", node="n", feed="prompt", inputs=INPUTS, optional=True)
+    check(MIXED, recall)
+    with pytest.raises(ConfigError, match=r"recall\.optional"):
+        check(MIXED, evolve(recall, **changes))
+
+
 @pytest.mark.parametrize("chunks", [(), (0,), (1, 5), (5,)], ids=str)
 def test_a_chunk_that_no_edge_could_hold_is_refused(chunks):
     edge = Edge(
