@@ -11,7 +11,7 @@ from mstar_core.ops.functional import l2_norm
 from mstar_core.ops.gated_delta.delta import delta_step
 from mstar_core.ops.gated_delta.reference import Streams
 from mstar_core.ops.gated_delta.reference import _recur as over_rows
-from mstar_flashinfer import gated_delta, sampling
+from mstar_flashinfer import delta_rule, gated_delta, sampling
 from mstar_flashinfer.attention import paged, planned
 
 PLANS = []
@@ -173,8 +173,8 @@ def fake_decode_pool(
     return o.to(q.dtype), initial_state
 
 
-PACKED = gated_delta.Library(prefill=fake_chunk, decode=fake_decode_packed)
-POOLED = gated_delta.Library(prefill=fake_chunk, decode=fake_decode_pool)
+PACKED = delta_rule.Library(prefill=fake_chunk, decode=fake_decode_packed)
+POOLED = delta_rule.Library(prefill=fake_chunk, decode=fake_decode_pool)
 
 
 def fake_top_k(probs, top_k):
