@@ -41,7 +41,8 @@ class SoundProgress:
         """So much has been heard; said ten times a second, or every ``LOG_EVERY_S``."""
         now_s = time.monotonic()
         if self._began_at is None:
-            self._began_at = heard_s
+            self._began_at, self._began_s = heard_s, now_s
+            return
         if now_s - self._shown_s < (REDRAW_S if self._is_watched else LOG_EVERY_S):
             return
         self._shown_s = now_s

@@ -12,12 +12,14 @@ import time
 import numpy as np
 import pytest
 
-from mstar_core.cli import main
+from mstar_core.cli import main, progress
 from mstar_core.cli.journal import NAME
 from mstar_core.cli.outputs import Printed
 from mstar_core.testing.sound import encoded, silence, tone
 
 WINDOW = "30.00 s of sound"
+QUIET = ("--log-level", "warning")
+"""No progress on stderr, however slow the machine is."""
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def hear(capsys):
 
     def run(*words):
         capsys.readouterr()
-        code = main(["transcribe", "echo", *map(str, words)])
+        code = main(["transcribe", "echo", *map(str, words), *QUIET])
         return code, *capsys.readouterr()
 
     return run
@@ -234,3 +236,29 @@ def test_ctrl_c_prints_what_was_heard_and_says_that_it_is_a_part(sound, hear, mo
         assert (told["partial"], told["heard_seconds"]) == (True, 60.0)
         out = told["text"] + "\n"
     assert out == f"{WINDOW} {WINDOW}\n"
+
+
+def test_progress_is_told_in_seconds_of_sound(sound, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
+    assert main(["transcribe", "echo", sound("a.flac", 95), sound("b.flac", 10)]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) >= 3
+    assert told[-1].startswith(f"INFO {progress.__name__}: 100.0 of 105.0 s of sound, ")
+    assert all(line.endswith(" times real time") for line in told)
+
+
+def peak_mib(path):
+    """Memory of a run, at its peak."""
+    code = (
+        "import re, sys; from mstar_core.cli import main; code = main(sys.argv[1:]);"
+        "status = open('/proc/self/status').read();"
+        "print(re.search(r'VmHWM:\\s+(\\d+)', status)[1], file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "transcribe", "echo", path, *QUIET]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return int(done.stderr) / 1024
+
+
+def test_memory_does_not_grow_with_the_sound(sound):
+    """An hour more of float32 at 4,000 Hz would be 55 MiB."""
+    assert peak_mib(sound("long.flac", 4_200)) - peak_mib(sound("short.flac", 600)) < 20
