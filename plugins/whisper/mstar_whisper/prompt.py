@@ -67,7 +67,6 @@ class LongWishes(Wishes, Thresholds):
     """Whether a window is told what was said before it."""
     batched: bool = field(default=False, validator=_of(bool))
     """Windows are cut at quiet places and heard together; none is told what was said before it."""
-    word_timestamps: bool = field(default=False, validator=_of(bool))
     seed: int = field(default=0, converter=plain, validator=_of(int))
     """Of what is drawn at a temperature above 0."""
 
