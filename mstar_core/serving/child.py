@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -19,6 +21,7 @@ from mstar_core.serving.orders import Failed, Start
 from mstar_core.serving.startup import Laps
 
 log = logging.getLogger(__name__)
+_PR_SET_PDEATHSIG = 1
 SETTING, OURS = 1, 4
 """Exit codes: a setting, plugin or checkpoint cannot be used; or it is our own fault."""
 
@@ -42,11 +45,14 @@ def run_child(body: Callable[[Child], None]) -> int:
     A crash or SIGABRT writes the stacks of all threads to stderr.
     """
     faulthandler.enable()
+    _end_with_parent()
     control = Control.inherited(int(sys.argv[1]))
     try:
         first = control.wait()
         if first is None or not isinstance(first.message, Start):
             raise FrameError("the first message is not Start")
+        if control.is_hung_up:
+            return 0
         start = first.message
         start_logging(start.log_level, start.log_format)
         laps = Laps(start.spawned)
@@ -63,6 +69,12 @@ def run_child(body: Callable[[Child], None]) -> int:
         log.exception("the process ends")
         return OURS
     return 0
+
+
+def _end_with_parent() -> None:
+    """Be killed with the supervisor (Linux): while torch is imported, no channel is read."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def leave(code: int) -> NoReturn:

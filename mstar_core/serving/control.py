@@ -112,6 +112,13 @@ class Control:
                 raise EOFError("the control channel is closed")
         return self._got.popleft()
 
+    @property
+    def is_hung_up(self) -> bool:
+        """Whether the other end is closed, whatever came before that."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLHUP)
+        return bool(poll.poll(0))
+
     def close(self) -> None:
         """Close it and all descriptors in it. Idempotent."""
         with self._lock:

@@ -128,6 +128,25 @@ def test_a_server_whose_supervisor_is_killed_leaves_no_process(serve):
     server.until(all_gone, 5 * 5)
 
 
+def test_a_supervisor_that_is_killed_at_the_start_takes_its_children_along(serve):
+    server = serve().bound()
+
+    def are_started():
+        """both children are there"""
+        return server.pids("engine") and server.pids("API process 0")
+
+    server.until(are_started)
+    server.note_pids()
+    server.signal(signal.SIGKILL)
+    server.ended()
+
+    def all_gone():
+        """the children were killed too"""
+        return not any(os.path.exists(f"/proc/{pid}") for pid in server.seen)
+
+    server.until(all_gone, 5)
+
+
 def test_with_two_api_processes_each_answers_and_metrics_are_of_both(serve, calls):
     server = serve("--processes", "2").ready()
     assert len({server.api(0), server.api(1)}) == 2
