@@ -281,3 +281,17 @@ def test_a_voice_of_a_vector_alone_is_another_and_begins_with_nothing(base, code
     assert frames[:, 0].tolist() == answers[1].ids[:8]
     want = codec_bench(base.folder).decode(frames, [8])
     assert np.abs(answers[1].items["sound"].ravel() - want.numpy()).max() < 1e-5
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_half_precision_begins_as_the_published_codes_do(base, tmp_path, dtype):
+    core, wired, _ = opened(base, tmp_path, *EAGER, f"model.dtype={dtype}")
+    request = asked(wired.model.front(), base.told, max_new_tokens=6)
+    core.submit(request)
+    while core.turn():
+        pass
+    result = Result.of(request.id, core.drain())
+    assert result.ids[:5] == base.codes()[:5, 0].tolist()
+    assert result.items["sound"].shape == (5, FRAME)
+    assert np.isfinite(result.items["sound"]).all()
