@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 from attrs import define, field
 
+from mstar_core.cli.output_dir import cannot_write
 from mstar_core.model.segment import Segment, Word
 
 NAME = ".mstar-core-transcribe.jsonl"
@@ -32,7 +33,7 @@ class Entry:
 
 
 class Journal:
-    """The journal of an output folder."""
+    """The journal of an output folder. What adds to it raises UsageError where it cannot."""
 
     def __init__(self, folder: Path) -> None:
         """Reads what is there."""
@@ -62,8 +63,11 @@ class Journal:
 
     def _note(self, target: Path, told: dict[str, Any]) -> None:
         line = json.dumps({"output": self._name(target), **told}).encode()
-        with (self._folder / NAME).open("ab") as file:
-            file.write(b"\n" + line + b"\n")
+        try:
+            with (self._folder / NAME).open("ab") as file:
+                file.write(b"\n" + line + b"\n")
+        except OSError as error:
+            raise cannot_write(error) from error
         self._read(line)
 
     def _read(self, line: bytes) -> None:

@@ -32,7 +32,7 @@ def targets_of(sources: Sequence[Source], suffix: str, output_dir: str) -> list[
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _cannot_write(error) from error
+        raise cannot_write(error) from error
     return list(written)
 
 
@@ -48,7 +48,7 @@ def write_whole(target: Path, text: str) -> None:
         finally:
             begun.unlink(missing_ok=True)
     except OSError as error:
-        raise _cannot_write(error) from error
+        raise cannot_write(error) from error
 
 
 def partial_of(target: Path) -> Path:
@@ -56,7 +56,8 @@ def partial_of(target: Path) -> Path:
     return target.with_name(f"{target.stem}.partial{target.suffix}")
 
 
-def _cannot_write(error: OSError) -> UsageError:
+def cannot_write(error: OSError) -> UsageError:
+    """What is said where the folder takes no more."""
     return _refused(str(error), "a folder that can be written to", "name another folder")
 
 

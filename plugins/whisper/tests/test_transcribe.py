@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from mstar_core.audio import read_audio
 from mstar_core.cli import main
+from mstar_core.cli.outputs import Written
 
 pytestmark = pytest.mark.shared
 
@@ -150,6 +152,85 @@ def test_a_model_that_takes_no_sound_is_refused_before_any_file(sounds, capsys):
     pytest.importorskip("mstar_qwen35", reason="no model for text is installed")
     assert main(["transcribe", "qwen35_tiny", sounds["a.wav"]]) == 1
     assert "takes sound" in capsys.readouterr().err
+
+
+@pytest.fixture
+def resumed(monkeypatch, tmp_path, capsys):
+    """``resumed(config, path, windows, *flags)``: outputs of a run, and of one that was broken off.
+
+    That one stops after so many windows, and a third goes on where it stood.
+    """
+
+    def run(config, path, windows, *flags):
+        def hear(folder):
+            return main(["transcribe", config, path, *flags, "--output-dir", str(folder)])
+
+        taken, add = [], Written.add
+
+        def interrupted(self, job, segments):
+            add(self, job, segments)
+            taken.extend(segments[:1])
+            if len(taken) == windows:
+                raise KeyboardInterrupt
+
+        whole, parts = tmp_path / "whole", tmp_path / "parts"
+        assert hear(whole) == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(Written, "add", interrupted)
+            assert hear(parts) == 130
+        assert list(parts.glob("*.partial.*"))
+        assert hear(parts) == 0
+        capsys.readouterr()
+        (name,) = [file.name for file in whole.glob("[!.]*")]
+        assert [file.name for file in parts.glob("[!.]*")] == [name]
+        return [json.loads((folder / name).read_text()) for folder in (whole, parts)]
+
+    return run
+
+
+def said(told):
+    """What was said, and when; log-probabilities differ by rounding with what ran beside."""
+    return [(segment["start"], segment["end"], segment["text"]) for segment in told["segments"]]
+
+
+@pytest.mark.parametrize("flags", [[], ["--batched"]])
+def test_a_run_that_goes_on_where_one_stopped_says_the_same(config, resumed, tmp_path, flags):
+    """Windows of one second, each told what was said before it."""
+    samples = np.random.default_rng(1).normal(0, 0.1, 3 * 16_000)
+    path = str(tmp_path / "noise.wav")
+    soundfile.write(path, samples, 16_000)
+    told, parts = resumed(config, path, 1, "--format", "verbose_json", *flags)
+    assert said(parts) == said(told)
+    assert told["language"] == "en"
+    times = [time for segment in told["segments"] for time in (segment["start"], segment["end"])]
+    assert times == sorted(times)
+    assert times[-1] <= told["duration"] == 3
+
+
+@pytest.mark.weights
+def test_two_minutes_of_recordings_are_heard_and_gone_on_with(
+    real_weights, speech, resumed, tmp_path
+):
+    """WH-02, WH-04, WH-12: published weights, and a pause of a second between the recordings."""
+    names = (
+        "librivox_austen_0870",
+        "espeak_weather",
+        "librivox_austen_0920",
+        "librivox_austen_0880",
+    )
+    sounds = [read_audio(speech / f"{name}.wav").samples_T for name in names]
+    pause = np.zeros(16_000, np.float32)
+    round_ = np.concatenate([part for sound in sounds for part in (sound, pause)])
+    samples = np.tile(round_, -(-120 * 16_000 // len(round_)))
+    path, config = str(tmp_path / "long.flac"), tmp_path / "real.yaml"
+    soundfile.write(path, samples, 16_000)
+    config.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
+    told, parts = resumed(str(config), path, 2, "--format", "verbose_json", "--batched")
+    assert said(parts) == said(told)
+    rounds = len(samples) // len(round_)
+    for word in ("prudently", "weather", "respectable", "young man"):
+        assert told["text"].lower().count(word) == rounds, word
+    assert told["segments"][-1]["end"] == pytest.approx(len(samples) / 16_000 - 1, abs=1.2)
 
 
 def test_help_imports_no_torch():

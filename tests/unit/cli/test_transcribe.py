@@ -262,3 +262,11 @@ def peak_mib(path):
 def test_memory_does_not_grow_with_the_sound(sound):
     """An hour more of float32 at 4,000 Hz would be 55 MiB."""
     assert peak_mib(sound("long.flac", 4_200)) - peak_mib(sound("short.flac", 600)) < 20
+
+
+def test_a_folder_that_takes_no_more_is_said_so(sound, hear, tmp_path):
+    out = tmp_path / "out"
+    (out / NAME).mkdir(parents=True)
+    code, _, err = hear(sound("a.flac"), "--output-dir", out)
+    assert code == 2
+    assert "name another folder" in err
