@@ -89,6 +89,18 @@ def test_long_sound_is_heard_as_the_reference_hears_it(
     assert plan.duration == 47
 
 
+@pytest.mark.long
+def test_five_minutes_are_heard_as_the_reference_hears_them(
+    engine, real_weights, clips, transcribe
+):
+    """With the published thresholds of likelihood and of no speech."""
+    samples = joined(clips, 300, seed=1)
+    how = {"logprob_threshold": -1.0, "no_speech_threshold": 0.6, "temperature": 0.0}
+    segments, _ = transcribe(engine, samples, condition_on_previous_text=False, **PUBLISHED, **how)
+    how |= {"compression_ratio_threshold": 1e9, "condition_on_prev_tokens": False}
+    assert facts(segments) == list(reference(real_weights, samples, **how))
+
+
 def test_thresholds_and_retries_are_the_references(engine, real_weights, clips, transcribe):
     """Speech, noise, speech: a retry that is all but greedy, and windows that are left out."""
     draw = np.random.default_rng(4)
