@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -400,6 +401,22 @@ def test_sound_longer_than_a_window_is_heard_to_its_end(english):
 
 
 @pytest.mark.shared
+def test_who_leaves_in_the_middle_of_long_sound_leaves_nothing_behind(english):
+    long = encoded(np.random.default_rng(0).normal(0, 0.1, 60 * 16_000), 16_000)
+    with client_of(english) as client:
+        stream = client.audio.transcriptions.create(
+            model="tiny", file=("c.wav", long), temperature=1, stream=True
+        )
+        assert next(iter(stream)).type == "transcript.text.delta"
+        assert english.metric("mstar_requests_open") == 1
+        stream.close()
+    end = time.monotonic() + 10
+    while english.metric("mstar_requests_open") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert english.metric("mstar_requests_open") == 0
+
+
+@pytest.mark.shared
 def test_words_are_not_timed_by_a_model_that_cannot(english):
     with client_of(english) as client, pytest.raises(openai.BadRequestError) as error:
         client.audio.transcriptions.create(
@@ -469,3 +486,31 @@ def test_published_weights_hear_what_was_said(real):
     assert verbose.segments[-1].end <= verbose.duration + 0.01
     assert -1 < verbose.segments[0].avg_logprob < 0
     assert vtt.startswith("WEBVTT\n\n00:00:00.")
+
+
+@pytest.mark.shared
+@pytest.mark.weights
+def test_published_weights_hear_what_crosses_a_window_alike_in_every_format(real):
+    """WH-02: 45 s, cut in the middle of a sentence."""
+    folder = SHARED / "data" / "audio"
+    if not folder.is_dir():
+        pytest.skip(f"the folder of recordings {folder} is not there")
+    names = ("librivox_austen_0870", "librivox_austen_0920", "librivox_austen_0890")
+    sounds = [soundfile.read(folder / f"{name}.wav", dtype="float32")[0] for name in names]
+    samples = np.tile(np.concatenate(sounds), 3)[: 45 * 16_000]
+    file = ("long.flac", encoded(samples, 16_000, "FLAC"))
+    with client_of(real) as client:
+
+        def ask(style):
+            return client.audio.transcriptions.create(
+                model="whisper", file=file, response_format=style
+            )
+
+        verbose, text, srt, vtt = map(ask, ("verbose_json", "text", "srt", "vtt"))
+    assert text == f"{verbose.text}\n"
+    assert len(verbose.segments) > 2
+    assert verbose.segments[-1].end <= verbose.duration == 45
+    assert plain(verbose.text).count("prudently") >= 2
+    for told in (srt, vtt):
+        lines = [line for line in told.splitlines() if line and line[0].isalpha()]
+        assert plain(" ".join(lines).removeprefix("WEBVTT ")) == plain(verbose.text)
