@@ -25,14 +25,14 @@ class Hosts:
         self._origins = frozenset(origins)
 
     def __call__(self, exchange: Exchange) -> Response | None:
-        """Raises ApiError ``invalid_host`` or ``origin_not_allowed``; ``/live`` tells nobody much.
+        """Raises ApiError ``invalid_host`` or ``origin_not_allowed``.
 
-        Load balancers ask it over HTTP/1.0, which has no host.
+        ``/live`` may be asked without a host, as load balancers do over HTTP/1.0.
         """
-        if exchange.http.scope["path"] == "/live":
-            return None
         headers = exchange.http.headers
         hosts = headers.getlist("host")
+        if not hosts and exchange.http.scope["path"] == "/live":
+            return None
         if len(hosts) != 1 or not self._knows(name_of(hosts[0])):
             raise ApiError(
                 "invalid_host",

@@ -57,6 +57,13 @@ def test_the_rows_of_the_start_up_table_add_up_to_the_wall_time(serve):
     }
 
 
+@pytest.mark.parametrize(("path", "status"), [("/live", 200), ("/v1/models", 400)])
+def test_a_load_balancer_that_names_no_host_may_ask_for_live_alone(server, path, status):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        assert int(connection.makefile("rb").readline().split()[1]) == status
+
+
 def test_the_banner_says_where_the_server_is_and_what_it_serves(server):
     assert f"ready     {server.address}\n" in server.log
     assert "model     echo, context 65536 tokens\n" in server.log
