@@ -16,7 +16,8 @@ from mstar_core.plugins.builtin import OPERATIONS, core_registries
 
 SMALL = Sizes(
     heads=(4, 2, 16), encoder=(2, 2, 8), delta=(2, 4, 8), projections=((24, 16),),
-    gated=(24, 16), outputs=((16, 24),), vocab=(64, 16), context=40, prompt=9, clip=7, page_tokens=8, prompts=(2,),
+    gated=(24, 16), outputs=((16, 24),), vocab=(64, 16), context=40, prompt=9, clip=7,
+    page_tokens=8, prompts=(2,),
 )  # fmt: skip
 
 
