@@ -129,11 +129,17 @@ def test_requests_of_many_threads_each_get_their_own_tokens(start):
 
 def test_an_interrupt_aborts_what_was_running_and_is_passed_on(start):
     engine = start(dict.fromkeys(range(1, 7), SLOW))
-    timer = threading.Timer(0.05, _thread.interrupt_main)
-    timer.start()
+
+    def interrupt():
+        while not engine.stats()["rows"]:
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         engine.run([request(n, new=100) for n in range(1, 7)])
-    timer.join()
+    interrupter.join()
     settle(engine)
     assert engine.stats()["rows"] < 600
 
