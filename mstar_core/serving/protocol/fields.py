@@ -79,7 +79,9 @@ class Sampled:
     timings: bool | None = None
     """Say in the answer where its time went."""
     user: Label | None = None
-    """Taken and not used, like the two below."""
+    """Taken and not used, like those below."""
+    safety_identifier: Label | None = None
+    prompt_cache_key: Label | None = None
     metadata: Annotated[dict[Word, Label], Meta(max_length=16)] | None = None
     store: bool | None = None
 

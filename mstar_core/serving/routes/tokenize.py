@@ -45,6 +45,8 @@ async def detokenize(exchange: Exchange) -> Response:
     front, _ = exchange.service.loaded()
     body: DetokenizeBody = await body_of(exchange, DetokenizeBody, {})
     check_model(exchange, body.model)
+    if body.tokens:
+        front.ids_request(body.tokens)  # refuses what is no id of the model
     text = await asking.encoded(len(body.tokens), lambda: front.decode(body.tokens))
     return Response(to_json(Detokenized(prompt=text)), media_type="application/json")
 

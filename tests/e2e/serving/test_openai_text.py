@@ -247,6 +247,13 @@ def test_texts_and_ids(server):
     assert server.post("/detokenize", {"tokens": ids}).json == {"prompt": SAID}
 
 
+def test_ids_that_the_model_does_not_have_are_no_text(server):
+    """API-10"""
+    told = server.post("/detokenize", {"tokens": [104, 1 << 30]})
+    assert (told.status, told.json["error"]["code"]) == (400, "invalid_value")
+    assert server.post("/detokenize", {"tokens": []}).json == {"prompt": ""}
+
+
 def test_line_breaks_of_unicode_come_through(both):
     """API-11"""
     text = "a\u2705b\u0085c\u2028d\ne\r\nf"

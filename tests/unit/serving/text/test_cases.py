@@ -114,7 +114,9 @@ def test_a_known_field_that_is_not_offered_is_a_400_that_names_it(desk, path, fi
 
 def test_values_that_ask_for_nothing_are_taken(desk):
     """API-04"""
-    told = desk().complete(suffix=None, best_of=1, user="a", store=True, metadata={"a": "b"})
+    told = desk().complete(
+        suffix=None, best_of=1, user="a", prompt_cache_key="k", store=True, metadata={"a": "b"}
+    )
     assert told.status == 200
     assert "x-mstar-warning" not in told.headers
     nothing = {"response_format": {"type": "text"}, "tool_choice": "none", "modalities": ["text"]}
