@@ -4,6 +4,7 @@ import _thread
 import asyncio
 import gc
 import random
+import signal
 import threading
 import time
 
@@ -127,7 +128,15 @@ def test_requests_of_many_threads_each_get_their_own_tokens(start):
     assert all(ids == want for ids, want in found.values())
 
 
-def test_an_interrupt_aborts_what_was_running_and_is_passed_on(start):
+@pytest.fixture
+def interruptible():
+    """SIGINT interrupts, even where the tests were started in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_aborts_what_was_running_and_is_passed_on(start, interruptible):
     engine = start(dict.fromkeys(range(1, 7), SLOW))
 
     def interrupt():
