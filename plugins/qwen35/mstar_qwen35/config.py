@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mstar_qwen35.fields import Fields
+from mstar_core.model.json_fields import JsonFields
 
 LINEAR, FULL = "linear_attention", "full_attention"
 DTYPES = ("bfloat16", "float16", "float32")
@@ -84,7 +84,7 @@ def read_config(folder: Path) -> Qwen35Config:
     Raises CheckpointError naming the file and the field that is missing, of the wrong type, or of
     an architecture that this plugin does not serve (mixtures of experts, scaled rope).
     """
-    root = Fields.read(folder / "config.json")
+    root = JsonFields.read(folder / "config.json")
     _refuse_experts(root)
     text = root.section("text_config") if root.has("text_config") else root
     _refuse_experts(text)
@@ -95,7 +95,7 @@ def read_config(folder: Path) -> Qwen35Config:
     generation = folder / "generation_config.json"
     eos = {*root.wholes("eos_token_id"), *text.wholes("eos_token_id")}
     if generation.is_file():
-        eos.update(Fields.read(generation).wholes("eos_token_id"))
+        eos.update(JsonFields.read(generation).wholes("eos_token_id"))
     return Qwen35Config(
         vocab_size=text.whole("vocab_size"),
         hidden_size=text.whole("hidden_size"),
@@ -119,7 +119,7 @@ def read_config(folder: Path) -> Qwen35Config:
     )
 
 
-def _refuse_experts(fields: Fields) -> None:
+def _refuse_experts(fields: JsonFields) -> None:
     kind = fields.word("model_type", "")
     if "moe" in kind or fields.has("num_experts"):
         raise fields.wrong(
@@ -137,14 +137,14 @@ def _refuse_experts(fields: Fields) -> None:
         )
 
 
-def _check_architecture(text: Fields) -> None:
+def _check_architecture(text: JsonFields) -> None:
     text.must_be("hidden_act", "silu", "silu")
     text.must_be("attention_bias", False, False)
     text.must_be("attn_output_gate", True, True)
     text.must_be("output_gate_type", "swish", "swish")
 
 
-def _grouped(text: Fields, many: str, few: str) -> tuple[int, int]:
+def _grouped(text: JsonFields, many: str, few: str) -> tuple[int, int]:
     """Two head counts, of which the first is a multiple of the second."""
     heads, groups = text.whole(many), text.whole(few)
     if heads % groups:
@@ -152,7 +152,7 @@ def _grouped(text: Fields, many: str, few: str) -> tuple[int, int]:
     return heads, groups
 
 
-def _layer_types(text: Fields) -> tuple[str, ...]:
+def _layer_types(text: JsonFields) -> tuple[str, ...]:
     layers = text.whole("num_hidden_layers")
     if text.has("layer_types"):
         kinds = text.values["layer_types"]
@@ -165,7 +165,7 @@ def _layer_types(text: Fields) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def _rope(text: Fields, head_dim: int) -> Rope:
+def _rope(text: JsonFields, head_dim: int) -> Rope:
     """Rope settings, nested in ``rope_parameters`` or ``rope_scaling``, or flat beside them."""
     nested = next((n for n in ("rope_parameters", "rope_scaling") if text.has(n)), None)
     inner = text.section(nested) if nested else text
@@ -198,7 +198,7 @@ def _rope(text: Fields, head_dim: int) -> Rope:
     )
 
 
-def _dtype(root: Fields, text: Fields) -> str:
+def _dtype(root: JsonFields, text: JsonFields) -> str:
     for fields in (text, root):
         for name in ("dtype", "torch_dtype"):
             if fields.has(name):

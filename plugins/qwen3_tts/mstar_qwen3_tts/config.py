@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import frozen
 
 from mstar_core.errors import CheckpointError, Words
-from mstar_qwen3_tts.fields import Fields
+from mstar_core.model.json_fields import JsonFields
 from mstar_qwen3_tts.sizes import CodecConfig, StackConfig, read_codec, read_stack
 
 CODEC_FOLDER = "speech_tokenizer"
@@ -98,7 +98,7 @@ def read_config(folder: Path) -> TtsConfig:
     Raises CheckpointError naming the file and the field that is missing, of the wrong type, or of
     an architecture that this plugin does not serve.
     """
-    root = Fields.read(folder / "config.json")
+    root = JsonFields.read(folder / "config.json")
     kind = root.word("model_type", "qwen3_tts")
     if kind != "qwen3_tts":
         raise CheckpointError(
@@ -119,8 +119,8 @@ def read_config(folder: Path) -> TtsConfig:
         each.must_be("attention_bias", False, False)
         each.must_be("use_sliding_window", False, False)
     vocab, groups = talker.whole("vocab_size", least=RESERVED + 1), talker.whole("num_code_groups")
-    speakers = talker.ids("spk_id", vocab)
-    languages = talker.ids("codec_language_id", vocab)
+    speakers = talker.ids_by_name("spk_id", vocab)
+    languages = talker.ids_by_name("codec_language_id", vocab)
     decoder = read_codec(folder / CODEC_FOLDER / "config.json")
     if decoder.codebooks != groups:
         raise talker.wrong("num_code_groups", groups, f"the codec's {decoder.codebooks} codebooks")
@@ -144,11 +144,11 @@ def read_config(folder: Path) -> TtsConfig:
     )
 
 
-def _ids(given: Fields, pattern: str, names: tuple[str, ...]) -> dict[str, int]:
+def _ids(given: JsonFields, pattern: str, names: tuple[str, ...]) -> dict[str, int]:
     return {name: given.whole(pattern.format(name), least=0) for name in names}
 
 
-def _codec_ids(talker: Fields) -> CodecIds:
+def _codec_ids(talker: JsonFields) -> CodecIds:
     return CodecIds(
         pad=talker.whole("codec_pad_id", least=0),
         bos=talker.whole("codec_bos_id", least=0),
@@ -161,7 +161,7 @@ def _codec_ids(talker: Fields) -> CodecIds:
 
 
 def _dialects(
-    talker: Fields, speakers: Mapping[str, int], languages: Mapping[str, int]
+    talker: JsonFields, speakers: Mapping[str, int], languages: Mapping[str, int]
 ) -> dict[str, str]:
     """``spk_is_dialect``: false, or the name of the dialect."""
     given = talker.values.get("spk_is_dialect") or {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from mstar_qwen3_tts.fields import Fields
+from mstar_core.model.json_fields import JsonFields
 
 
 @frozen(kw_only=True)
@@ -50,7 +50,7 @@ class CodecConfig:
 
 def read_codec(file: Path) -> CodecConfig:
     """The decoder of the codec that ``file`` describes. Raises CheckpointError."""
-    root = Fields.read(file)
+    root = JsonFields.read(file)
     given = root.section("decoder_config")
     given.must_be("hidden_act", "silu", "silu")
     given.must_be("num_semantic_quantizers", 1, 1)
@@ -62,15 +62,15 @@ def read_codec(file: Path) -> CodecConfig:
         stack=read_stack(given),
         window=given.whole("sliding_window", least=2),
         decoder_width=given.whole("decoder_dim"),
-        upsampling=given.wholes("upsampling_ratios"),
-        rates=given.wholes("upsample_rates"),
+        upsampling=given.sizes("upsampling_ratios"),
+        rates=given.sizes("upsample_rates"),
         sample_rate=root.whole("output_sample_rate"),
     )
     root.must_be("decode_upsample_rate", codec.samples_per_frame, codec.samples_per_frame)
     return codec
 
 
-def read_stack(given: Fields) -> StackConfig:
+def read_stack(given: JsonFields) -> StackConfig:
     """The sizes of a stack, by the names that every part of a checkpoint gives them."""
     stack = StackConfig(
         layers=given.whole("num_hidden_layers"),

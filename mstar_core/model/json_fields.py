@@ -16,7 +16,7 @@ _REQUIRED = object()
 
 
 @frozen
-class Fields:
+class JsonFields:
     """One JSON object of a file; ``path`` is where it sits (``text_config.rope_parameters``)."""
 
     file: Path
@@ -24,7 +24,7 @@ class Fields:
     path: str = ""
 
     @classmethod
-    def read(cls, file: Path) -> Fields:
+    def read(cls, file: Path) -> JsonFields:
         """The object that ``file`` holds. Raises CheckpointError where it holds none."""
         want, fix = "a JSON object", "fetch the checkpoint again"
         try:
@@ -51,12 +51,12 @@ class Fields:
         """Whether the field is given and not null."""
         return self.values.get(name) is not None
 
-    def section(self, name: str) -> Fields:
+    def section(self, name: str) -> JsonFields:
         """The object under ``name``."""
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise self.wrong(name, value, "an object")
-        return Fields(self.file, value, f"{self.path}.{name}" if self.path else name)
+        return JsonFields(self.file, value, f"{self.path}.{name}" if self.path else name)
 
     def whole(self, name: str, default: Any = _REQUIRED, least: int = 1) -> int:
         """A whole number of at least ``least``."""
@@ -93,6 +93,24 @@ class Fields:
         if any(type(one) is not int or one < 0 for one in listed):
             raise self.wrong(name, value, "a whole number, or a list of them, each at least 0")
         return tuple(listed)
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers, each at least 1."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or any(type(n) is not int or n < 1 for n in value):
+            raise self.wrong(name, value, "a list of whole numbers, each at least 1")
+        return tuple(value)
+
+    def ids_by_name(self, name: str, below: int) -> dict[str, int]:
+        """Names to ids from 0 to ``below - 1``."""
+        value = self.values.get(name)
+        want = f"names mapped to whole numbers from 0 to {below - 1}"
+        if not isinstance(value, dict):
+            raise self.wrong(name, value, want)
+        for key, each in value.items():
+            if type(each) is not int or not 0 <= each < below:
+                raise self.wrong(f"{name}.{key}", each, want)
+        return dict(value)
 
     def must_be(self, name: str, expected: Any, default: Any) -> None:
         """Refuse every value of the field but ``expected``."""
