@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from mstar_core.bench.offline import ClosedLoop, Shape, measure
+from mstar_core.bench.closed_loop import ClosedLoop
+from mstar_core.bench.offline import Shape, measure
 from mstar_core.cli import main
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import Engine
@@ -55,16 +56,22 @@ def test_as_many_are_open_as_were_asked_for_until_none_is_left(engine):
                 begun.set()
 
     requests = [front.ids_request([1, 2, 3], max_new_tokens=5) for _ in range(12)]
-    samples = ClosedLoop(Watched()).run(requests, 4)
-    assert len(samples) == 12
+    counts = []
+    assert len(ClosedLoop(Watched(), counts.append).run(requests, 4)) == 12
+    assert counts == list(range(1, 13))
     assert most == [1, 2, 3, 4] + [4] * 8
 
 
 def test_a_request_that_is_refused_is_counted_and_the_loop_goes_on(engine):
     long = engine.front.ids_request([1] * 300, max_new_tokens=5)
     good = engine.front.ids_request([1], max_new_tokens=5, sampling=SamplingSettings())
-    samples = ClosedLoop(engine).run([long, good], 1)
-    assert [sample.error is None for sample in samples] == [False, True]
+    heard = ClosedLoop(engine).run([long, good], 1)
+    assert [one.sample().error is None for one in heard] == [False, True]
+    assert [one.result().finish_reason for one in heard] == ["error", "stop"]
+
+
+def test_a_loop_of_no_requests_is_over_at_once(engine):
+    assert ClosedLoop(engine).run([], 4) == []
 
 
 def test_a_closed_engine_ends_the_loop():
