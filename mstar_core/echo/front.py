@@ -92,7 +92,7 @@ class EchoFront(Front):
         size = max(1, round(len(said) / speed)) if said else 0
         return self._whole([said[min(len(said) - 1, int(i * speed))] for i in range(size)], options)
 
-    def sound(self, ids: Sequence[int]) -> np.ndarray:
+    def sound(self, ids: Sequence[int], items: Mapping[str, np.ndarray]) -> np.ndarray:
         """float32 ``[T]``: 10 ms for each byte."""
         return tones([i for i in ids if 0 <= i < END])
 

@@ -14,10 +14,12 @@ from mstar_core.config.sampling import SamplingSettings, plain
 from mstar_core.model import request_fields as checked
 from mstar_core.model.answer import Answer, PlainAnswer
 from mstar_core.model.segment import Segment
+from mstar_core.text.parts import parts
 
 if TYPE_CHECKING:
     from mstar_core.model.transcription import Sound, Transcription
 
+_SILENCE = np.empty(0, dtype=np.float32)
 _flag = checked.exactly(bool, "true or false", "write True or False")
 _tokens = checked.exactly(int, "an integer of at least 1 (tokens)", "write for example 16")
 
@@ -61,6 +63,8 @@ class Front(ABC):
 
     stop_ids: frozenset[int] = frozenset()
     """Ids that end a generation: the tokenizer's and the configuration's together."""
+    speech_chars: int | None = None
+    """Characters that one request speaks at most; None: any number."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -108,16 +112,30 @@ class Front(ABC):
     ) -> Request:
         """A request that speaks ``text``; ``traits`` names voices and the ``sample_rate``.
 
-        ``voice``: None is the model's own. ``speed`` is a factor. Raises RequestError.
+        ``voice``: None is the model's own. ``speed`` is a factor. Further ``options`` are those
+        that :meth:`speech_options` names, and fields of :class:`Request`. Raises RequestError.
         """
         raise _unsupported(self, "text to be spoken")
 
-    def sound(self, ids: Sequence[int]) -> np.ndarray:
-        """What the next ``ids`` of an answer to a speech request sound like: float32 ``[T]``.
+    def speech_requests(self, text: str, **options: Any) -> list[Request]:
+        """Requests whose sounds, one behind the other, speak all of ``text``; at least one.
 
-        The pieces of an answer, however it is cut into ``ids``, join to the whole.
+        ``options`` are those of :meth:`speech_request`. Text of more than ``speech_chars``
+        characters is spoken in parts of whole sentences. Raises RequestError.
         """
-        raise _unsupported(self, "speech")
+        most = self.speech_chars
+        said = parts(text, most) if most is not None and len(text) > most else []
+        return [self.speech_request(part, **options) for part in said or [text]]
+
+    def sound(self, ids: Sequence[int], items: Mapping[str, np.ndarray]) -> np.ndarray:
+        """What more of an answer to a speech request sounds like: float32 ``[T]``, full scale 1.
+
+        ``ids`` are its next tokens, and ``items`` what came out of its stream meanwhile, by the
+        names of outputs that are told. The pieces of an answer, however it is cut, join to the
+        whole. By default: the items named ``sound``.
+        """
+        samples: np.ndarray = items.get("sound", _SILENCE)
+        return samples.astype(np.float32, copy=False).ravel()
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text``, as a prompt has them. Raises RequestError if it takes no text."""
@@ -159,6 +177,11 @@ class Front(ABC):
 
     def chat_options(self) -> frozenset[str]:
         """Which of ``think`` and ``tools`` :meth:`chat_request` takes."""
+        return frozenset()
+
+    def speech_options(self) -> frozenset[str]:
+        """Which of ``language`` (one of ``traits``) and ``instructions`` (in words, how to speak)
+        :meth:`speech_request` takes."""
         return frozenset()
 
 

@@ -100,7 +100,7 @@ class _Speech:
             await self._write(await asyncio.to_thread(self._encoded, ids))
 
     def _encoded(self, ids: list[int]) -> bytes:
-        samples_T: np.ndarray = self.front.sound(ids)
+        samples_T: np.ndarray = self.front.sound(ids, {})
         self.samples += len(samples_T)
         return self.encoder.push(samples_T)
 

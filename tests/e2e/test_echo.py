@@ -229,9 +229,9 @@ def test_sound_is_answered_with_its_length_or_with_the_prompt():
 def test_text_is_spoken_as_a_tone_per_byte_however_its_ids_are_cut():
     request = front.speech_request("hallo", voice="tone")
     ids = request.arrays["ids"].tolist()
-    whole = front.sound([*ids, END])
+    whole = front.sound([*ids, END], {})
     assert len(whole) == 5 * 240
-    pieces = [front.sound(ids[:2]), front.sound([]), front.sound(ids[2:])]
+    pieces = [front.sound(ids[:2], {}), front.sound([], {}), front.sound(ids[2:], {})]
     assert np.array_equal(np.concatenate(pieces), whole)
     assert front.speech_request("hallo", speed=2).arrays["ids"].tolist() == list(b"hl")
     with pytest.raises(RequestError, match="voice"):
