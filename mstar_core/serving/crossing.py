@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.serving.arena import ArenaView
-from mstar_core.serving.messages import DTYPES, Array, Sampling, Submit
+from mstar_core.serving.messages import DTYPES, Array, Items, Sampling, Submit
 
+ITEMS_BYTES = 1 << 20
+"""Bytes of one output in one message, unless one item alone has more."""
 _SAMPLING = Sampling.__struct_fields__
 
 Place = Callable[[np.ndarray], "bytes | int"]
@@ -58,6 +60,23 @@ def request_of(message: Submit, view: ArenaView) -> Request:
         sampling=SamplingSettings(**sampling),
         settings=message.settings,
     )
+
+
+def items_of(stream: int, arrays: Mapping[str, np.ndarray]) -> Iterator[Items]:
+    """The messages for what came out of ``stream``, in order; an output ``[items, *shape]`` each.
+
+    Raises RequestError for an array of another type than cross.
+    """
+    for name, array in arrays.items():
+        most = max(1, ITEMS_BYTES // max(1, array[:1].nbytes))
+        for at in range(0, len(array), most):
+            yield Items(stream, (_array_of(name, array[at : at + most], np.ndarray.tobytes),))
+
+
+def arrays_of(message: Items) -> Iterator[tuple[str, np.ndarray]]:
+    """The outputs in ``message`` by name, read-only."""
+    for each in message.arrays:
+        yield each.name, np.frombuffer(bytes(each.data), each.dtype).reshape(each.shape)
 
 
 def _array_of(name: str, given: Any, place: Place) -> Array:

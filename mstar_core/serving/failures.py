@@ -8,6 +8,7 @@ from mstar_core.serving.link import Ended
 _SAID = {
     "cancelled": "The request was cancelled.",
     "draining": "The server is about to end.",
+    "client_too_slow": "The client did not read the sound that waited for it.",
     "overloaded": "The engine has as many requests that wait as it takes.",
     "engine_restarted": "The engine was started again while the request ran; send it again.",
     "request_failed": "The request failed in the engine.",

@@ -7,13 +7,17 @@ The engine is in another process (:mod:`mstar_core.serving.remote`); in a test i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
 from attrs import field, frozen
 
 from mstar_core.model.front import Request
 from mstar_core.text.stream import FinishReason
 
+
+NO_ITEMS: Mapping[str, np.ndarray] = MappingProxyType({})
 
 @frozen(kw_only=True)
 class EngineState:
@@ -56,7 +60,7 @@ class Ended:
 
 @frozen(kw_only=True)
 class Arrived:
-    """Everything that came since the last look: tokens in order, and at last the end."""
+    """Everything that came since the last look: tokens and items in order, and at last the end."""
 
     tokens: Sequence[int] = ()
     logprobs: Sequence[float] = ()
@@ -64,6 +68,8 @@ class Arrived:
     tops: Sequence[Sequence[tuple[int, float]]] = ()
     """Per token its likeliest (id, logprob), where the request asked for them; else empty."""
     ended: Ended | None = field(default=None)
+    items: Mapping[str, np.ndarray] = field(default=NO_ITEMS, eq=False)
+    """What came out of its stream, by the name of an output: ``[items, *shape]``."""
 
 
 class Generation(Protocol):

@@ -3,7 +3,7 @@
 ::
 
     API process → engine process     Submit, Stop, Abort, Cancel
-    engine process → API process     Tokens, Cancelled, Stats
+    engine process → API process     Tokens, Items, Cancelled, Stats
 
 Streams are numbers that the API process picks, one per request on its connection. A message that
 is none of these, or whose parts do not fit together, ends the connection on which it came.
@@ -41,7 +41,7 @@ class FrameError(ValueError):
 
 
 class Array(Struct, array_like=True):
-    """An input of a request."""
+    """An input of a request, or what came out of one."""
 
     name: Name
     dtype: Dtype
@@ -166,6 +166,21 @@ class Tokens(Message):
                 raise FrameError("logprobs for other tokens than there are")
 
 
+class Items(Message):
+    """What came out of one stream's own stream since the last: sound, while it is made.
+
+    They travel inside the message, since they are as short as what is made at once.
+    """
+
+    stream: Stream
+    arrays: Annotated[tuple[Array, ...], Meta(min_length=1, max_length=16)]
+    """By the name of an output: ``[items, *shape]``."""
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(each.data, bytes) for each in self.arrays):
+            raise FrameError("items that are not in the message")
+
+
 class Cancelled(Message):
     """The answer to a :class:`Cancel`."""
 
@@ -180,7 +195,7 @@ class Stats(Message):
 
 
 FromApi = Submit | Stop | Abort | Cancel
-FromEngine = Tokens | Cancelled | Stats
+FromEngine = Tokens | Items | Cancelled | Stats
 
 
 def decoded(body: bytes | bytearray | memoryview, type: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from mstar_core.serving.arena import Arena
+from mstar_core.serving.crossing import arrays_of
 from mstar_core.serving.framing import Frames, framed
 from mstar_core.serving.generation import RemoteGeneration
 from mstar_core.serving.link import Ended
@@ -17,6 +18,7 @@ from mstar_core.serving.messages import (
     FrameError,
     FromApi,
     FromEngine,
+    Items,
     Stats,
     Tokens,
     decoded,
@@ -94,9 +96,14 @@ class Peer(asyncio.Protocol):
 
     # -- what the engine says --------------------------------------------------------------
 
-    def _hear(self, message: Tokens | Cancelled | Stats) -> None:
+    def _hear(self, message: Tokens | Items | Cancelled | Stats) -> None:
         if isinstance(message, Tokens):
             self._take(message)
+        elif isinstance(message, Items):
+            generation = self.live.get(message.stream)
+            if generation is not None:
+                for name, items in arrays_of(message):
+                    generation.add_items(name, items)
         elif isinstance(message, Stats):
             self.stats = message.stats
         else:

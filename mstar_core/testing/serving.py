@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mstar_core.engine import Engine
-from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
 from mstar_core.model.front import Request
 from mstar_core.serving.link import Arrived, Ended, EngineState
 
@@ -54,6 +54,7 @@ class LocalGeneration:
             tokens=[event.token for event in tokens],
             logprobs=[event.logprob for event in tokens] if wants else [],
             tops=[event.top for event in tokens] if wants else [],
+            items=Result.of(self._request.id, events).items,
             ended=ended,
         )
 

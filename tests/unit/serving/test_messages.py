@@ -19,6 +19,7 @@ from mstar_core.serving.messages import (
     FrameError,
     FromApi,
     FromEngine,
+    Items,
     Sampling,
     Scores,
     Stats,
@@ -48,7 +49,8 @@ END = End(2, "error", 1, 0, 0, 0, {"where": "ids", "got": "1", "want": "", "fix"
 STOPPED = End(1, "stop", 3, 2, stop_logprob=-0.25, reported={"silence": 0.5})
 TOKENS = Tokens([1, 2], [2, 1], [7, 8, 9], [Scores(2, [-0.5], [[(9, -0.5)]])], [END, STOPPED])
 FROM_API = [SUBMIT, Stop(1, 3), Abort(1), Cancel(9, "0/req-1")]
-FROM_ENGINE = [TOKENS, Cancelled(9, 2), Stats({"running": 1, "held": {"kv pages": (3, 4)}})]
+ITEMS = Items(2, (Array("sound", "float32", (2, 3), bytes(24)),))
+FROM_ENGINE = [TOKENS, ITEMS, Cancelled(9, 2), Stats({"running": 1, "held": {"kv pages": (3, 4)}})]
 
 
 @pytest.mark.parametrize("message", FROM_API, ids=lambda m: type(m).__name__)
@@ -56,7 +58,7 @@ def test_what_an_api_process_says_comes_back_as_it_was(message):
     assert decoded(codec.pack(message), FromApi) == message
 
 
-@pytest.mark.parametrize("message", FROM_ENGINE[:2], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("message", FROM_ENGINE[:3], ids=lambda m: type(m).__name__)
 def test_what_the_engine_process_says_comes_back_as_it_was(message):
     assert decoded(codec.pack(message), FromEngine) == message
 
@@ -102,6 +104,16 @@ def test_an_array_whose_parts_do_not_fit_is_refused(bad):
 def test_columns_that_do_not_fit_together_are_refused(streams, counts, tokens, scores):
     with pytest.raises(FrameError):
         decoded(codec.pack(("Tokens", streams, counts, tokens, scores, [])), FromEngine)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [[], [("sound", "float32", (2,), 64)], [("sound", "float32", (2,), bytes(4))], [[]]],
+    ids=str,
+)
+def test_items_that_are_not_whole_in_their_message_are_refused(arrays):
+    with pytest.raises(FrameError):
+        decoded(codec.pack(("Items", 1, arrays)), FromEngine)
 
 
 def test_a_message_of_the_other_direction_is_refused():

@@ -12,9 +12,11 @@ from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.serving.arena import ArenaView, make_arena
-from mstar_core.serving.crossing import request_of
+from mstar_core.serving.crossing import ITEMS_BYTES, items_of, request_of
 from mstar_core.serving.errors import ApiError
+from mstar_core.serving.failures import failure
 from mstar_core.serving.framing import Frames, framed
+from mstar_core.serving.generation import MAX_ITEM_BYTES
 from mstar_core.serving.link import Arrived, Ended, EngineState
 from mstar_core.serving.messages import (
     Abort,
@@ -141,6 +143,73 @@ def test_waiting_can_be_given_up_and_begun_again(run):
                 await asyncio.wait_for(generation.arrived(), 0.01)
             engine.says(tokens(generation.stream, 5))
             assert (await generation.arrived()).tokens == [5]
+
+    run(body())
+
+
+def test_items_come_in_order_beside_the_tokens_and_before_the_end(run):
+    sound = np.arange(24, dtype=np.float32).reshape(6, 4)
+
+    async def body():
+        async with joined() as (link, engine):
+            one, two = (link.submit(a_request(), group="g") for _ in range(2))
+            engine.says(
+                *items_of(one.stream, {"sound": sound[:2]}),
+                tokens(one.stream, 1),
+                *items_of(two.stream, {"sound": sound[5:], "loud": np.int16([[7]])}),
+                *items_of(one.stream, {"sound": sound[2:5]}),
+                tokens(one.stream, ends=[End(one.stream, "stop", 4, 1)]),
+            )
+            other = await two.arrived()
+            assert {name: a.tolist() for name, a in other.items.items()} == {
+                "sound": sound[5:].tolist(),
+                "loud": [[7]],
+            }
+            came = await one.arrived()
+            assert (came.tokens, came.ended.reason) == ([1], "stop")
+            assert np.array_equal(came.items["sound"], sound[:5])
+            engine.says(*items_of(two.stream, {"sound": sound[:1]}))
+            later = await two.arrived()
+            assert np.array_equal(later.items["sound"], sound[:1])
+            assert not later.tokens
+
+    run(body())
+
+
+def test_many_items_cross_in_messages_of_a_bounded_size(run):
+    sound = np.random.default_rng(0).integers(0, 99, (700, 1920)).astype(np.float32)
+    messages = list(items_of(3, {"sound": sound}))
+    assert len(messages) > 1
+    assert all(each.arrays[0].nbytes <= ITEMS_BYTES for each in messages)
+
+    async def body():
+        async with joined() as (link, engine):
+            generation = link.submit(a_request(), group="g")
+            pieces, loop = [], asyncio.get_running_loop()
+            for message in items_of(generation.stream, {"sound": sound}):
+                await loop.sock_sendall(engine.socket, framed(message))
+                pieces.append((await generation.arrived()).items["sound"])
+            assert np.array_equal(np.concatenate(pieces), sound)
+
+    run(body())
+
+
+def test_who_leaves_more_sound_unread_than_is_kept_ends(run):
+    """The engine is told, and what waited is given up."""
+    block = np.zeros((1, 250_000), np.float32)
+
+    async def body():
+        async with joined() as (link, engine):
+            generation = link.submit(a_request(), group="g")
+            assert isinstance(await engine.hears(), Submit)
+            loop = asyncio.get_running_loop()
+            for message in items_of(generation.stream, {"sound": block}):
+                for _ in range(MAX_ITEM_BYTES // block.nbytes + 1):
+                    await loop.sock_sendall(engine.socket, framed(message))
+            assert isinstance(await engine.hears(), Abort)
+            came = await generation.arrived()
+            assert not came.items
+            assert failure(came.ended).code == "client_too_slow"
 
     run(body())
 
