@@ -9,21 +9,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from attrs import define, field
 
 from mstar_core.bench.stats import Sample
-from mstar_core.engine import Engine
+from mstar_core.engine.driver import Listener
 from mstar_core.engine.events import EngineEvent, FinishEvent, Result, TokenEvent
 from mstar_core.errors import MstarError
 from mstar_core.model.front import Request
 
 
+class Submits(Protocol):
+    """What takes requests in as an engine does."""
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """``listener`` is called with each event of ``request``."""
+        ...
+
+
 class ClosedLoop:
     """Requests in, what was heard of each out; ``concurrency`` are open until none is left."""
 
-    def __init__(self, engine: Engine, told: Callable[[int], None] | None = None) -> None:
+    def __init__(self, engine: Submits, told: Callable[[int], None] | None = None) -> None:
         """``engine`` may serve others meanwhile; ``told`` hears how many requests are over."""
         self._engine = engine
         self._told = told

@@ -1,4 +1,4 @@
-"""The engine in process, in a closed loop: as many requests open as were asked for, at all times."""
+"""The engine in process, in a closed loop of greedy requests over random ids."""
 
 from __future__ import annotations
 

@@ -42,6 +42,31 @@ def promises(text: str) -> dict[str, float]:
     return found
 
 
+def shares(text: str) -> dict[str, float]:
+    """``a=0.95,b@500=0.8`` → a share from 0 to 1 by name."""
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = math.nan
+        if not name or not equals or not 0 <= found[name] <= 1:
+            raise argparse.ArgumentTypeError(f"{part!r} is no NAME=SHARE, a share from 0 to 1")
+    return found
+
+
+def at_least_0(text: str) -> float:
+    """A finite number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
+    return number
+
+
 def _above_0(text: str, what: str) -> float:
     try:
         number = float(text)

@@ -9,7 +9,14 @@ from typing import Any
 
 from attrs import frozen
 
-from mstar_core.cli import bench_host, bench_offline, bench_ops, bench_serve, bench_startup
+from mstar_core.cli import (
+    bench_host,
+    bench_offline,
+    bench_ops,
+    bench_quality,
+    bench_serve,
+    bench_startup,
+)
 from mstar_core.cli.parser import add_logging
 
 
@@ -25,6 +32,7 @@ class Measurement:
 WHAT = {
     "serve": Measurement("load on a server, any OpenAI URL", bench_serve.add, bench_serve.run),
     "offline": Measurement("the engine in process", bench_offline.add, bench_offline.run),
+    "quality": Measurement("right answers, by task", bench_quality.add, bench_quality.run),
     "startup": Measurement("a server's start", bench_startup.add, bench_startup.run),
     "ops": Measurement("each operation by each backend", bench_ops.add, bench_ops.run),
     "host": Measurement("the host's part of a step", bench_host.add_host, bench_host.host),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from mstar_core.cli.arguments import count, positive, promises
 from mstar_core.cli.bench_asks import ROUTES, add_asks, run_of
-from mstar_core.errors import MstarError, Words
 
 if TYPE_CHECKING:
     from mstar_core.bench.serve import Run
@@ -60,7 +59,13 @@ def run(args: argparse.Namespace) -> int:
 
     from mstar_core.bench import serve
     from mstar_core.bench.machine import described
-    from mstar_core.cli.bench_tables import all_failed, arms_table, figures_table, machine_lines
+    from mstar_core.cli.bench_tables import (
+        all_failed,
+        arms_table,
+        figures_table,
+        machine_lines,
+        write_report,
+    )
 
     machine = described("mstar-core " + " ".join(sys.argv[1:]))
     runs = [run_of(args, url) for url in (args.url, args.compare) if url is not None]
@@ -77,8 +82,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json != "-":
         print(f"{machine_lines(machine)}\n{table}")
     told = {**machine, "servers": servers, "runs": [_settings(one) for one in runs], **results}
-    if args.json is not None:
-        _write(args.json, json.dumps(told, indent=2))
+    if args.json == "-":
+        print(json.dumps(told, indent=2))
+    elif args.json is not None:
+        write_report("--json", args.json, json.dumps(told, indent=2))
     return int(all_failed(found))
 
 
@@ -97,15 +104,3 @@ def _settings(run: Run) -> dict[str, Any]:
     from attrs import asdict
 
     return asdict(run, filter=lambda field, _: field.name not in ("api_key", "prompts"))
-
-
-def _write(where: str, text: str) -> None:
-    """To a file, or for ``-`` to stdout. Raises MstarError where the file cannot be written."""
-    if where == "-":
-        print(text)
-        return
-    try:
-        Path(where).write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        want, fix = "a file that can be written", "the figures are above; give another FILE"
-        raise MstarError(where="--json", got=Words(str(error)), want=want, fix=fix) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from mstar_core.bench.stats import Figures, Spread, Summary
 from mstar_core.cli.tables import columns
+from mstar_core.errors import MstarError, Words
 
 DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "late_ms", "rtf")
 
@@ -62,6 +64,15 @@ def arms_table(first: Mapping[str, Spread], second: Mapping[str, Spread]) -> str
 def all_failed(found: Sequence[Figures]) -> bool:
     """Whether there is a run of which nothing came."""
     return any(one.failed == one.requests for one in found)
+
+
+def write_report(flag: str, file: str, text: str) -> None:
+    """To the file that ``flag`` names. Raises MstarError where it cannot be written."""
+    try:
+        Path(file).write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        want, fix = "a file that can be written", "the figures are above; give another FILE"
+        raise MstarError(where=flag, got=Words(str(error)), want=want, fix=fix) from error
 
 
 def _range(found: Spread) -> str:
