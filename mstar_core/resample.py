@@ -1,4 +1,4 @@
-"""A change of sample rate, of whole sounds and of sounds that come in blocks. Free of torch."""
+"""A change of sample rate, of whole sounds and of sounds that come in pieces. Free of torch."""
 
 from __future__ import annotations
 
@@ -66,6 +66,45 @@ def resample_blocks(blocks: Iterable[np.ndarray], rate: int, new_rate: int) -> I
         yield _resampled_middle(before, block, after[:edge], (rate, new_rate))
         before, block = block[len(block) - edge :], after
     yield _resampled_middle(before, block, block[:0], (rate, new_rate))
+
+
+class Resampler:
+    """``resample`` for sound that comes in pieces of any length; together they give the same.
+
+    A sample comes out once all is there that it depends on, a hundredth of a second behind it.
+    """
+
+    def __init__(self, rate: int, new_rate: int) -> None:
+        """Raises RequestError as ``resample`` does."""
+        self._rates = rate, new_rate
+        self._up, self._down = up, down = _ratio(rate, new_rate)
+        self._half = _reach(up, down)[1] if up != down else -1
+        self._held_T = np.empty(0, dtype=np.float32)
+        self._start = 0
+        """The sample that what is held begins with, a multiple of ``down``."""
+        self._given = 0
+        """Samples that have come out."""
+
+    def push(self, samples_T: np.ndarray) -> np.ndarray:
+        """float32 ``[T]`` at the old rate → float32 ``[T]`` at the new one."""
+        self._held_T = np.concatenate([self._held_T, samples_T], dtype=np.float32)
+        whole = self._start + len(self._held_T) - self._half - 1
+        return self._until(whole * self._up // self._down)
+
+    def finish(self) -> np.ndarray:
+        """What is left: float32 ``[T]``."""
+        return self._until(-(-(self._start + len(self._held_T)) * self._up // self._down))
+
+    def _until(self, count: int) -> np.ndarray:
+        if count <= self._given:
+            return np.empty(0, dtype=np.float32)
+        first = self._start * self._up // self._down
+        out_T = resample(self._held_T, *self._rates)[self._given - first : count - first]
+        self._given = count
+        needed = max(0, count * self._down // self._up - self._half - 1)
+        start = needed - needed % self._down
+        self._held_T, self._start = self._held_T[start - self._start :], start
+        return out_T
 
 
 def _resampled_middle(

@@ -12,7 +12,7 @@ import pytest
 
 from mstar_core.audio import mono, read_audio
 from mstar_core.errors import ConfigError, RequestError
-from mstar_core.resample import resample, resample_blocks
+from mstar_core.resample import Resampler, resample, resample_blocks
 
 soundfile = pytest.importorskip("soundfile", reason="the audio extra is not installed")
 
@@ -166,3 +166,20 @@ def test_sound_that_comes_in_blocks_is_resampled_as_the_whole_is(rate, seconds):
 
 def test_no_blocks_are_no_sound():
     assert [len(block) for block in resample_blocks([], 8_000, 16_000)] == [0]
+
+
+@pytest.mark.parametrize("new_rate", [8_000, 16_000, 22_050, 24_000, 44_100, 48_000])
+@pytest.mark.parametrize("size", [1, 97, 1920, 30_000])
+def test_sound_that_comes_in_pieces_is_resampled_as_if_it_were_whole(new_rate, size):
+    """However long they are, and at most a fiftieth of a second later."""
+    rate, seconds = 24_000, 0.02 if size == 1 else 0.5
+    samples_T = np.random.default_rng(0).normal(0, 0.2, int(seconds * rate)).astype(np.float32)
+    made, found, pushed = Resampler(rate, new_rate), [], 0
+    for at in range(0, len(samples_T), size):
+        found.append(made.push(samples_T[at : at + size]))
+        pushed += len(samples_T[at : at + size])
+        assert sum(map(len, found)) / new_rate > pushed / rate - 0.02
+    found.append(made.finish())
+    got_T, want_T = np.concatenate(found), resample(samples_T, rate, new_rate)
+    assert got_T.shape == want_T.shape
+    assert np.abs(got_T - want_T).max() < 1e-6
