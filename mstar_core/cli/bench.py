@@ -14,6 +14,7 @@ from mstar_core.cli import (
     bench_offline,
     bench_ops,
     bench_quality,
+    bench_roofline,
     bench_serve,
     bench_startup,
 )
@@ -35,6 +36,7 @@ WHAT = {
     "quality": Measurement("right answers, by task", bench_quality.add, bench_quality.run),
     "startup": Measurement("a server's start", bench_startup.add, bench_startup.run),
     "ops": Measurement("each operation by each backend", bench_ops.add, bench_ops.run),
+    "roofline": Measurement("a step beside its floor", bench_roofline.add, bench_roofline.run),
     "host": Measurement("the host's part of a step", bench_host.add_host, bench_host.host),
     "sched": Measurement("the scheduler alone", bench_host.add_sched, bench_host.sched),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mstar_core.cli.arguments import count, promises
@@ -13,6 +14,8 @@ from mstar_core.cli.tables import print_json
 from mstar_core.errors import RequestError, Words
 
 if TYPE_CHECKING:
+    from mstar_core.bench.phases import Phases
+    from mstar_core.bench.stats import Figures
     from mstar_core.engine import Engine
 
 
@@ -31,6 +34,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=int, default=8, metavar="N", help="requests before; default 8"
     )
     parser.add_argument("--goodput", type=promises, metavar="ttft:MS,tpot:MS", help="as for serve")
+    parser.add_argument(
+        "--phases", action="store_true", help="one round more, timed by parts: host and graphs"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the prompts")
 
 
@@ -46,13 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     from mstar_core.bench.machine import described
     from mstar_core.bench.offline import Shape, measure
-    from mstar_core.bench.serve import spreads
-    from mstar_core.cli.bench_tables import (
-        all_failed,
-        figures_table,
-        machine_lines,
-        rounds_table,
-    )
+    from mstar_core.bench.phases import phases
+    from mstar_core.cli.bench_tables import all_failed
     from mstar_core.engine import Engine
 
     resolved, _ = resolve_arguments(args)
@@ -72,17 +73,27 @@ def run(args: argparse.Namespace) -> int:
             measure(engine, evolve(shape, seed=args.seed + each), args.goodput)
             for each in range(args.rounds)
         ]
+        behind = evolve(shape, seed=args.seed + args.rounds + 1)
+        parts = phases(engine, behind) if args.phases else None
         report, stats = engine.report.as_dict(), engine.stats()
-    told = [asdict(one) for one in found]
     if args.json:
-        print_json(
-            {**machine, "shape": asdict(shape), "rounds": told, "report": report, "stats": stats}
-        )
+        told = {"shape": asdict(shape), "rounds": [asdict(one) for one in found]}
+        more = {"report": report, "stats": stats, "phases": parts and asdict(parts)}
+        print_json({**machine, **told, **more})
     else:
-        one_round = args.rounds == 1
-        table = figures_table(found[0]) if one_round else rounds_table(spreads(found))
-        print(f"{machine_lines(machine)}\n{table}")
+        _print(machine, found, parts)
     return int(all_failed(found))
+
+
+def _print(machine: Mapping[str, str], found: Sequence[Figures], parts: Phases | None) -> None:
+    from mstar_core.bench.serve import spreads
+    from mstar_core.cli.bench_tables import figures_table, machine_lines, phases_table, rounds_table
+
+    one_round = len(found) == 1
+    print(machine_lines(machine))
+    print(figures_table(found[0]) if one_round else rounds_table(spreads(found)))
+    if parts is not None:
+        print(phases_table(parts))
 
 
 def _vocab(engine: Engine) -> int:

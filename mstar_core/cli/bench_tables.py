@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mstar_core.bench.stats import Figures, Spread, Summary
 from mstar_core.cli.tables import columns
 from mstar_core.errors import MstarError, Words
+
+if TYPE_CHECKING:
+    from mstar_core.bench.phases import Phases
 
 DISTRIBUTIONS = ("ttft_ms", "tpot_ms", "itl_ms", "e2el_ms", "late_ms", "rtf")
 
@@ -58,6 +62,16 @@ def arms_table(first: Mapping[str, Spread], second: Mapping[str, Spread]) -> str
             a, b = first[name], second[name]
             ratio = f"{b.median / a.median:.3f}" if a.median else "-"
             rows.append((name, _number(a.median), _range(a), _number(b.median), _range(b), ratio))
+    return columns(rows)
+
+
+def phases_table(found: Phases) -> str:
+    """The host's parts of a turn, then the graphs."""
+    rows: list[tuple[str, ...]] = [("", "times", "median us", "total ms")]
+    for kind, parts in (("host", found.host), ("graph", found.graphs)):
+        for name, one in parts.items():
+            figures = (f"{one.median_us:.1f}", f"{one.total_ms:.1f}")
+            rows.append((f"{kind} {name}", str(one.count), *figures))
     return columns(rows)
 
 

@@ -13,6 +13,7 @@ the same way as on a GPU.
 from __future__ import annotations
 
 import random
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,6 +37,14 @@ class Event(ABC):
         Raises :class:`~mstar_core.errors.DeviceFault` after ``timeout_s`` seconds or when the
         device reports an error, and whatever a deferred ``run`` of this entry raised.
         """
+
+
+class Mark(ABC):
+    """A point in the device's stream whose moment can be told."""
+
+    @abstractmethod
+    def us_since(self, earlier: Mark) -> float:
+        """Microseconds of the device's clock between two marks that it has passed."""
 
 
 class Device(ABC):
@@ -66,6 +75,10 @@ class Device(ABC):
     @abstractmethod
     def record(self) -> Event:
         """The end of an entry: an event behind everything issued so far."""
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """A mark behind everything issued so far."""
 
     def trim(self) -> None:
         """Give back what the device's allocator keeps and nobody uses. Nothing to do on a CPU."""
@@ -102,6 +115,19 @@ class _CpuEvent(Event):
 
 
 @define(eq=False)
+class _CpuMark(Mark):
+    at_s: float = 0.0
+
+    def us_since(self, earlier: Mark) -> float:
+        if not isinstance(earlier, _CpuMark):
+            raise TypeError(f"a {type(earlier).__name__} of another device")
+        return (self.at_s - earlier.at_s) * 1e6
+
+    def pass_now(self) -> None:
+        self.at_s = time.perf_counter()
+
+
+@define(eq=False)
 class CpuDevice(Device):
     """The CPU: at once, or with lag. The same seed and calls give the same moments."""
 
@@ -135,6 +161,11 @@ class CpuDevice(Device):
             self._queue.append(event)
             self.tick()
         return event
+
+    def mark(self) -> Mark:
+        mark = _CpuMark()
+        self._issue(mark.pass_now)
+        return mark
 
     def synchronize(self) -> None:
         while self._queue:

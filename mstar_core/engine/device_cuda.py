@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mstar_core.engine.device import Device, Event
+from mstar_core.engine.device import Device, Event, Mark
 from mstar_core.errors import DeviceFault, Words
 
 SPIN_S = 0.002
@@ -47,6 +47,19 @@ class CudaEvent(Event):
             time.sleep(0 if waited_s < SPIN_S else 50e-6)
 
 
+class CudaMark(Mark):
+    """A CUDA event that keeps its time."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._event.record(stream)
+
+    def us_since(self, earlier: Mark) -> float:
+        if not isinstance(earlier, CudaMark):
+            raise TypeError(f"a {type(earlier).__name__} of another device")
+        return float(earlier._event.elapsed_time(self._event)) * 1e3
+
+
 class CudaDevice(Device):
     """One GPU. All copies and launches go to one non-blocking stream, whatever thread calls."""
 
@@ -75,6 +88,9 @@ class CudaDevice(Device):
     def record(self) -> Event:
         with torch.cuda.stream(self.stream):
             return CudaEvent(self.stream)
+
+    def mark(self) -> Mark:
+        return CudaMark(self.stream)
 
     def trim(self) -> None:
         torch.cuda.empty_cache()

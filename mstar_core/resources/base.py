@@ -23,6 +23,7 @@ from attrs import define, field, frozen
 from mstar_core.dtypes import torch_dtype_named
 from mstar_core.errors import Refusal
 from mstar_core.fixed import FixedBuffers
+from mstar_core.resources.cost import RowCost
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
 from mstar_core.step import Bucket, CombinedSplit, Lease, Plan, ResourceStep, Shortage
@@ -211,6 +212,14 @@ class Resource(ABC):
         what is held nowhere can be.
         """
         return not self.held()
+
+    def row_cost(self, spans: Mapping[str, int], before: int) -> RowCost:
+        """What no implementation of a step can spare for one of its rows here.
+
+        ``spans``: by resource key, the tokens that the row adds; ``before``: those of its stream
+        that are there already. Nothing by default.
+        """
+        return RowCost()
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         """For conservation checks: unit → (free or cooling, total)."""

@@ -21,6 +21,7 @@ LONG_MODULES = {
     "mstar_core/engine/node.py": "the borders of a forward, host-planned and resident",
     "mstar_core/resources/attention/resource.py": "paged, cross and ragged faces of one resource",
     "mstar_core/engine/staging.py": "the layout of the block and its ring belong together",
+    "mstar_core/engine/device.py": "one stream: what it promises, and the CPU's, which may lag",
     "mstar_core/engine/engine.py": "what a program calls, sync and async, in one page",
     "mstar_core/engine/recording.py": "what is kept or refused while recording, in one place",
     "mstar_core/engine/warmup.py": "the phases of the warmup in the order they run",

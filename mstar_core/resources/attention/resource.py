@@ -24,6 +24,7 @@ from mstar_core.ops.ragged_attention import RaggedAttention
 from mstar_core.resources.attention.config import AttentionConfig, AttentionOptions
 from mstar_core.resources.attention.plan import AttentionPlan, RaggedPlan
 from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
+from mstar_core.resources.cost import RowCost
 from mstar_core.resources.kv import KVPlan, KVResource
 from mstar_core.resources.packing import pack
 from mstar_core.resources.resident import Column, ResidentRows
@@ -170,6 +171,22 @@ class AttentionResource(Resource):
         if lease is not None or self.ops.schedule is None:
             return plan
         return evolve(plan, schedule=self.ops.schedule(plan))
+
+    def row_cost(self, spans: Mapping[str, int], before: int) -> RowCost:
+        """The tokens of the pool that are read, and the products with them.
+
+        Those of this step are read where they are made. A pool that the row only reads is full.
+        Without a pool nothing is known of the layers, and nothing is counted.
+        """
+        if self.kv is None:
+            return RowCost()
+        adds, queries, o = spans.get(self.kv.key, 0), spans[self.key], self.options
+        held = before if adds else self.kv.max_tokens
+        own = adds * (adds + 1) // 2 if o.causal else queries * adds
+        products = 4 * self.kv.options.num_layers * o.num_heads * o.head_dim
+        return RowCost(
+            num_bytes=held * self.kv.token_bytes, num_flops=products * (queries * held + own)
+        )
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits

@@ -21,6 +21,7 @@ from torch import Tensor
 from mstar_core.errors import ConfigError, Refusal, Words
 from mstar_core.ops.gated_delta import GatedDelta, GdnPools, GdnWeights
 from mstar_core.resources.base import BuildEnv, Resource, ResourceSpec
+from mstar_core.resources.cost import RowCost
 from mstar_core.resources.gated_delta.config import GatedDeltaConfig, GatedDeltaOptions
 from mstar_core.resources.gated_delta.plan import GatedDeltaPlan
 from mstar_core.resources.packing import pack
@@ -117,6 +118,12 @@ class GatedDeltaResource(Resource):
         if lease is not None or self.ops.schedule is None:
             return plan
         return evolve(plan, schedule=self.ops.schedule(plan))
+
+    def row_cost(self, spans: Mapping[str, int], before: int) -> RowCost:
+        """The recurrence: per token and cell of a state a decay, and three products and sums."""
+        o, layers = self.options, self.state.options.num_layers
+        cells = o.num_v_heads * o.k_dim * o.v_dim
+        return RowCost(num_flops=7 * layers * cells * spans[self.key])
 
     def combined_splits(self) -> tuple[CombinedSplit, ...]:
         return self.splits

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mstar_core.errors import Refusal, RequestError, Words
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.cost import RowCost
 from mstar_core.resources.kv.config import KVConfig, KVOptions
 from mstar_core.resources.kv.plan import KVPlan
 from mstar_core.resources.kv.pool import PagePool, geometry
@@ -256,6 +257,15 @@ class KVResource(Resource):
 
     def rebuilds(self, opening: Opening) -> bool:
         return True
+
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of one token, all layers."""
+        return sum(pool[:, 0, 0].numel() * pool.itemsize for pool in self.pool.both)
+
+    def row_cost(self, spans: Mapping[str, int], before: int) -> RowCost:
+        """The tokens that are written."""
+        return RowCost(num_bytes=spans[self.key] * self.token_bytes)
 
     def held(self) -> Mapping[str, tuple[int, int]]:
         pool = self.table.pool

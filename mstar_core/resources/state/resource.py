@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mstar_core.errors import Refusal
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
+from mstar_core.resources.cost import RowCost
 from mstar_core.resources.fence import IdPool
 from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
@@ -180,6 +181,11 @@ class StateResource(Resource):
             self.snapshots.close(handle, fence)
         self.slot[handle] = self.length[handle] = 0
         self.started[handle] = False
+
+    def row_cost(self, spans: Mapping[str, int], before: int) -> RowCost:
+        """The slot, written, and read unless it is fresh."""
+        slot = sum(block[:, 0].numel() * block.itemsize for block in self.pool.blocks.values())
+        return RowCost(num_bytes=slot * (1 + (before > 0)) if spans[self.key] else 0)
 
     def pieces(self, handle: int) -> Sequence[Tensor]:
         """Every block of the slot, all layers, ``[L, *shape]`` each."""
