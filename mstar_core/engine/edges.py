@@ -10,16 +10,26 @@ consumer may be launched right behind the producer, because both are in stream o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mstar_core.dtypes import torch_dtype_named
 from mstar_core.model.walks import Edge
 from mstar_core.resources.base import BuildEnv
 from mstar_core.resources.fence import IdPool
-from mstar_core.step import Shortage
+from mstar_core.resources.resident import Column
+from mstar_core.step import Plan, Shortage, Staged, plan_class
+
+
+@plan_class
+class EdgePlan(Plan):
+    """Where the items of a resident step land in a ring."""
+
+    places_B: Staged
+    """int64; padding lands in place 0."""
 
 
 class EdgeRing:
@@ -40,7 +50,7 @@ class EdgeRing:
         if self._pool.num_free:
             return None
         return Shortage(
-            key=f"edge {self.edge.name}",
+            key=self.key,
             need=1,
             free=0,
             cooling=self._pool.num_cooling,
@@ -90,6 +100,22 @@ class EdgeRing:
     def places_in(self, handles_B: np.ndarray, spans_B: np.ndarray, num_items: int) -> np.ndarray:
         """Where each consumed item lies, int64 ``[num_items]``."""
         return self._places(self._consumed, handles_B, spans_B, num_items)
+
+    @property
+    def key(self) -> str:
+        """Its name among the columns of a node's device tables."""
+        return f"edge {self.edge.name}"
+
+    def columns(self) -> tuple[Column, ...]:
+        """What the device must know of a request, for resident steps to fill its places."""
+        produced = Column(name="produced", host=self._produced, advances=True)
+        return (Column(name="ring", host=self._slot), produced)
+
+    def resident_plan(self, cells: Mapping[str, Tensor], real_B: Tensor) -> EdgePlan:
+        """In a capture: where the item of each row lands, from its columns."""
+        first_B = 1 + (cells["ring"] - 1) * self.edge.capacity
+        places_B = first_B + cells["produced"] % self.edge.capacity
+        return EdgePlan(places_B=torch.where(real_B, places_B, 0))
 
     def commit(self, handles_B: np.ndarray, made_B: np.ndarray, used_B: np.ndarray) -> None:
         """A step that makes and uses these many items has been launched."""

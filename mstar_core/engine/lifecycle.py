@@ -130,7 +130,7 @@ class Lifecycle:
             rows=entry.rows,
             captured=captured,
             slots_B=node.tables.slots.of(entry.step.handles_B),
-            advance_N=node.tables.layout.advance(node.resident_spans(entry.step.walk)),
+            advance_N=node.advance(entry.step.walk),
             countdowns=countdowns_of(node, entry.step, entry.rows),
             left=min(row.left for row in entry.rows),
         )
@@ -282,12 +282,12 @@ class Lifecycle:
             ring.send(captured, writes.slots_B, writes.index_K, writes.value_K)
         self.device.run(lambda: captured.replay(landing))
         self._expect(step.number, node, step)
-        planner.commit(writes.slots_B, planner.layout.advance(node.resident_spans(step.walk)))
+        planner.commit(writes.slots_B, node.advance(step.walk))
 
     def _expect(self, number: int, node: NodeRuntime, step: Step) -> None:
         """A resident step has been launched: with the row check on, what should come of it."""
         if self.check is not None:
-            self.check.expect(number, node, step, node.plan(step, step.lease))
+            self.check.expect(number, node, step, node.resident_plans(step))
 
     def _copy_behind(self, node: NodeRuntime, step: Step, number: int) -> None:
         """What the node's resources copy of what the entry has left."""

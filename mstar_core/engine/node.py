@@ -18,7 +18,7 @@ from attrs import define
 from torch import Tensor
 
 from mstar_core.dtypes import torch_dtype_named
-from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.edges import EdgePlan, EdgeRing
 from mstar_core.engine.staging import Key
 from mstar_core.model.base import NodeSubmodule
 from mstar_core.model.walks import Input, Walk
@@ -143,17 +143,38 @@ class NodeRuntime:
     ) -> tuple[dict[str, Tensor], dict[str, Plan]]:
         """The same off the device tables: what the host reads, and the plans that were used."""
         walk, planner = self.walks[bucket.walk], self.tables
-        spans = self.resident_spans(walk.name)
         slots_B = tensors[RESIDENT, "slots_B"]
         cells = planner.gather(slots_B, *(tensors[RESIDENT, name] for name in STAGED_CELLS))
         plans: dict[str, Plan] = {}
-        for key, span in spans.items():
+        for key, span in self.resident_spans(walk.name).items():
             rows = ResidentRows(real_B=slots_B != 0, span=span, variant=bucket.variant)
             resource: Any = self.resources[key]
             plans[key] = resource.resident_plan(cells.get(key, {}), rows, plans)
-        reads = self._forward(walk, plans, tensors)
-        planner.advance(slots_B, planner.layout.advance(spans))
-        return reads, plans
+        edges, places = dict[str, Plan](), dict[Key, Tensor]()
+        for name, ring in self.filled(walk.name).items():
+            plan = ring.resident_plan(cells[ring.key], slots_B != 0)
+            edges[ring.key], places[EDGES, name] = plan, plan.places_B
+        reads = self._forward(walk, plans, {**tensors, **places})
+        planner.advance(slots_B, self.advance(walk.name))
+        return reads, {**plans, **edges}
+
+    def resident_plans(self, step: Step) -> dict[str, Plan]:
+        """What the host would plan of a resident step, its edges included."""
+        plans = self.plan(step, step.lease)
+        for ring in self.filled(step.walk).values():
+            places_B = ring.places_out(step.handles_B, step.spans_B, step.num_tokens)
+            plans[ring.key] = EdgePlan(places_B=places_B)
+        return plans
+
+    def filled(self, walk: str) -> dict[str, EdgeRing]:
+        """The edges that outputs of the walk travel, by name."""
+        names = [o.edge for o in self.walks[walk].outputs if o.edge is not None]
+        return {name: self.rings[name] for name in names}
+
+    def advance(self, walk: str) -> np.ndarray:
+        """What one row of a resident walk adds to each narrow cell of the device tables."""
+        edges = {ring.key: 1 for ring in self.filled(walk).values()}
+        return self.tables.layout.advance({**self.resident_spans(walk), **edges})
 
     def resident_spans(self, walk: str) -> dict[str, int]:
         """What one row of the walk adds to each resource, in dependency order."""
@@ -226,7 +247,7 @@ class NodeRuntime:
         if self._from_edge(walk, given):
             return self.rings[walk.edge or ""].read(tensors[EDGES, walk.edge or ""])
         dtype = torch_dtype_named(given.dtype, self.dtype)
-        if not given.loops:
+        if not given.loops or walk.feed == "prompt":  # no row of a prompt goes on with a carry
             return tensors[INPUTS, given.name].to(dtype)
         carried: Any = staged[CARRY]
         if walk.feed == "loop":

@@ -29,13 +29,8 @@ from mstar_core.step import Bucket
 
 def walk_refusal(node: NodeRuntime, walk: Walk) -> Refusal | None:
     """Why a walk that nobody vetoes still cannot be resident: it is no plain decode."""
-    got = None
-    if walk.feed != "loop":
-        got = f"rows that are fed from the {walk.feed}"
-    elif any(output.edge is not None for output in walk.outputs):
-        got = "an output that travels an edge"
-    else:
-        got = _odd_part(node, walk)
+    fed = None if walk.feed == "loop" else f"rows that are fed from the {walk.feed}"
+    got = fed or _odd_part(node, walk)
     if got is None:
         return None
     return Refusal(
@@ -73,10 +68,11 @@ def give_tables(
         resource = node.resources[key]
         if isinstance(resource, Resident):
             columns[key] = resource.resident_columns()
+    columns |= {ring.key: ring.columns() for w in walks for ring in node.filled(w).values()}
     node.planner = ResidentPlanner(node.name, columns, width, table, buffers)
     node.resident_walks = frozenset(walks)
     for walk in walks:  # claimed before a capture reads it
-        node.planner.advance_tensor(node.planner.layout.advance(node.resident_spans(walk)))
+        node.planner.advance_tensor(node.advance(walk))
 
 
 def resident_arrays(

@@ -26,9 +26,8 @@ class RowCheck:
 
     def expect(self, number: int, node: NodeRuntime, step: Step, plans: Mapping[str, Plan]) -> None:
         """Entry ``number`` is this resident step, not committed yet; ``plans`` are the host's."""
-        layout = node.tables.layout
-        advance_N = layout.advance(node.resident_spans(step.walk))
-        expected = Expected.of(layout, step.handles_B, advance_N, plans)
+        advance_N = node.advance(step.walk)
+        expected = Expected.of(node.tables.layout, step.handles_B, advance_N, plans)
         self._pending[number] = f"node {node.name}, entry {number}", expected
 
     def settle(self, number: int, found: Mapping[str, np.ndarray], requests: Sequence[str]) -> None:

@@ -51,7 +51,8 @@ class Scheduler:
     cuts: Mapping[str, int] = field(factory=dict)
     """Walk → the multiples of items at which its steps end."""
     sole: bool = field(init=False, default=False)
-    """The last choice took every row that was ready, of the only walk that had any."""
+    """The last choice took every row that was ready, of the only walk that had any, and nothing
+    but an end can change that."""
     _last_run: dict[str, int] = field(init=False, factory=dict)
     _turn: int = field(init=False, default=0)
 
@@ -83,7 +84,7 @@ class Scheduler:
             name,
             self._fit(self.walks[name], ready[name], ()),
         )
-        loops = self.walks[name].feed == "loop" and not any(r.state.request.gated for r in rows)
+        loops = _repeats(self.walks[name]) and not any(r.state.request.gated for r in rows)
         self.sole = loops and len(ready) == 1 and len(rows) == len(ready[name])
         self._turn += 1
         for each in (name, *self.walks[name].combines):
@@ -160,7 +161,7 @@ class Scheduler:
             left = min(left, self.cuts[walk.name] - start % self.cuts[walk.name])
         carry = walk.feed == "loop"
         row = Row(state, track, start, left, carry and walk.samples, carry)
-        if carry and not any(output.edge for output in walk.outputs):
+        if _repeats(walk):
             track.loop = row
         return row
 
@@ -212,6 +213,11 @@ class Scheduler:
         """The declaration of leading ``rows`` of ``step``: of their own walk, if they share one."""
         own = {row.track.walk or "" for row in rows}
         return self.step(own.pop() if len(own) == 1 else step.walk, rows)
+
+
+def _repeats(walk: Walk) -> bool:
+    """A loop that fills no edge: what it makes gives no other walk its turn, and needs no room."""
+    return walk.feed == "loop" and not any(output.edge for output in walk.outputs)
 
 
 def due(chunks: Sequence[int], done: int) -> int:

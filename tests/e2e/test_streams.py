@@ -88,16 +88,32 @@ class RelayModel(LedgerModel):
         return Sender(env) if node == "ledger" else Listener()
 
 
-@pytest.fixture(params=[(d, lag) for d in (0, 1, 2, 3) for lag in (None, Lag(), Lag(3))], ids=str)
+EAGER = ("engine.graphs=off",)
+RESIDENT = ("engine.graphs=recorder", "engine.capture.rows=[1,2]", "debug.row_check=true")
+"""The producer reads device tables; a step of three rows, which no bucket holds, is eager."""
+
+
+@pytest.fixture(
+    params=[
+        (way, depth, lag)
+        for way in (EAGER, RESIDENT)
+        for depth in (0, 1, 2, 3)
+        for lag in (None, Lag(), Lag(3))
+    ],
+    ids=lambda p: f"{'resident' if p[0] is RESIDENT else 'eager'}-{p[1]}-{p[2]}",
+)
 def core(request, tmp_path):
-    depth, lag = request.param
-    sets = ("engine.max_rows=3", "engine.max_context=64", f"engine.in_flight={depth}")
-    core, _ = open_model(f"{__name__}:RelayModel", tmp_path, sets, lag)
+    way, depth, lag = request.param
+    sets = (*way, "engine.max_rows=3", "engine.max_context=64", f"engine.in_flight={depth}")
+    core, report = open_model(f"{__name__}:RelayModel", tmp_path, sets, lag)
     yield core
     while core.turn():
         pass
     core.check_conserved()
+    core.check_rows()
     assert core.fences.num_cooling == 0
+    if way is RESIDENT:
+        assert report.nodes[0].resident_walks == ("decode",)
 
 
 def request(salt, new, **more):
@@ -153,6 +169,21 @@ def test_a_stop_of_the_producer_ends_the_consumer_and_nobody_else(core, stop_at)
     heard = core.nodes["listener"].submodule.heard
     assert heard[2] == found["r2"].ids[:-1]
     assert heard.get(1, [])[: len(kept)] == kept[: len(heard.get(1, []))]
+
+
+def test_a_producer_that_is_resident_puts_its_items_where_the_host_counts_them(tmp_path):
+    """Rows come and go, and each goes round its ring; every place is checked."""
+    rows = ("engine.max_rows=5", "engine.capture.rows=[2,5]")
+    sets = (*RESIDENT, *rows, "engine.max_context=64", "engine.in_flight=2")
+    core, _ = open_model(f"{__name__}:RelayModel", tmp_path, sets)
+    given = [request(n, 3 + n % 7) for n in range(1, 24)]
+    found = finish(core, given)
+    for one in given:
+        assert told(found[one.id]) == found[one.id].ids[:-1]
+    counts, check = core.nodes["ledger"].tables.counts, core.stats()["row_check"]
+    assert counts.whole_rows >= len(given) - 4
+    assert (check["steps"], check["mismatches"]) == (counts.steps, 0)
+    assert core.stats()["steady"] == 0, "each item may be what the consumer waits for"
 
 
 def told(result):

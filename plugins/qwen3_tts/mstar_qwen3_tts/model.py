@@ -2,9 +2,9 @@
 
 ::
 
-    script ──► prefill ──► decode ─┐ ══ frames ══► voice ──► sound
-    (talker)                 ▲     │              (codec)
-                             └─────┘
+    script ──► prefill ──► talker_decode ─┐ ══ frames ══► voice ──► sound
+    (talker)                    ▲         │              (codec)
+                                └─────────┘
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mstar_qwen3_tts.rules import logit_rules
 from mstar_qwen3_tts.talker import (
     SCRIPT,
     SPEAKER,
+    TALKER_DECODE,
     TalkerSubmodule,
     talker_resources,
 )
@@ -66,7 +67,7 @@ class Qwen3TTS(Model):
         return (
             Edge(
                 name="frames",
-                source="decode",
+                source=TALKER_DECODE,
                 target="voice",
                 input="frames",
                 shape=(self.config.code_groups,),
@@ -78,7 +79,7 @@ class Qwen3TTS(Model):
 
     def graph(self) -> Sequence:
         recall = (Once(RECALL),) if self.config.imitates else ()
-        talker = Sequence((*recall, Once(SCRIPT), Once("prefill"), Loop("decode")))
+        talker = Sequence((*recall, Once(SCRIPT), Once("prefill"), Loop(TALKER_DECODE)))
         return Sequence((Stream(producer=talker, consumer=Once("voice"), edge="frames"),))
 
     @property
@@ -141,7 +142,7 @@ class Qwen3TTS(Model):
                 **sampled,
             ),
             Walk(
-                name="decode",
+                name=TALKER_DECODE,
                 feed="loop",
                 inputs=(ids, last),
                 outputs=(*outputs, frames),

@@ -5,7 +5,7 @@
     talker's hidden ─┐
     first code ──────┴─► pass 1 ─► code 1 ─► pass 2 ─► code 2 … ─► code 15
 
-Its keys and values live in the step alone: a fixed scratch of one place per code.
+Its keys and values live in the step alone: a fixed scratch of one place per code, for each row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class CodePredictor(nn.Module):
     """Radians by place and feature."""
     begins: Tensor
     """Where the table of each code begins."""
+    scratch: Tensor
+    """``[layers, 2, rows, kv heads, places, head_dim]``: keys and values of the step under way."""
 
-    def __init__(self, config: TtsConfig, make: Make, ops: Sampling) -> None:
+    def __init__(self, config: TtsConfig, make: Make, ops: Sampling, rows: int) -> None:
+        """``rows``: of a step, at most."""
         super().__init__()
         sizes = config.predictor
         self.sizes, self.ops, self.linear = sizes, ops, make.linear
@@ -50,6 +53,9 @@ class CodePredictor(nn.Module):
             config.code_groups, sizes.head_dim, device=make.device, dtype=torch.float32
         )
         self.register_buffer("angle_PD", angles, persistent=False)
+        shape = (sizes.layers, 2, rows, sizes.kv_heads, config.code_groups, sizes.head_dim)
+        scratch = torch.empty(shape, device=make.device, dtype=make.dtype)
+        self.register_buffer("scratch", scratch, persistent=False)
         begins = torch.empty(self.later, dtype=torch.int64, device=make.device)
         self.register_buffer("begins", begins, persistent=False)
 
@@ -58,12 +64,13 @@ class CodePredictor(nn.Module):
         self.norm.fill_(1)
 
     def finalize_weights(self) -> None:
-        """Make the angles of every place, and where each table begins."""
+        """Make the angles of every place, where each table begins, and the scratch."""
         device, half = self.norm.device, torch.arange(0, self.sizes.head_dim, 2).float()
         turn = 1.0 / self.sizes.theta ** (half / self.sizes.head_dim)
         places = torch.arange(len(self.angle_PD)).float()
         self.angle_PD = torch.outer(places, torch.cat([turn, turn])).to(device)
         self.begins = torch.arange(self.later, device=device) * self.vocab
+        self.scratch = torch.empty_like(self.scratch, device=device)
 
     def embed(self, codes_TQ: Tensor) -> Tensor:
         """Codes 1, 2, … ``[T, 15]`` → the sum of their embeddings, ``[T, hidden]``."""
@@ -79,10 +86,7 @@ class CodePredictor(nn.Module):
         ``hidden_BH`` is what the talker sampled code 0 from, ``first_BH`` that code's embedding;
         ``plan`` is the sampler's: the codes are drawn by the settings of the row.
         """
-        B, sizes = len(hidden_BH), self.sizes
-        scratch = hidden_BH.new_empty(
-            sizes.layers, 2, B, sizes.kv_heads, len(self.angle_PD), sizes.head_dim
-        )
+        scratch = self.scratch[:, :, : len(hidden_BH)]
         x_BPH, codes = torch.stack([hidden_BH, first_BH], 1), list[Tensor]()
         for i in range(self.later):
             last_BH = self._run(x_BPH, 0 if i == 0 else i + 1, scratch)

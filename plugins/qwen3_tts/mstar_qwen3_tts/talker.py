@@ -2,10 +2,10 @@
 
 ::
 
-    prefill    text, code ─► talker ─► hidden, code 0 ─────────────┐ (carry row)
-    decode     hidden, code 0 ─► code predictor ─► frame ─► edge   │
-    ▲ │                              └─ its embedding + text ─► talker ─► hidden, code 0
-    └─┴────────────────────────────────────────────────────────────┘
+    prefill         text, code ─► talker ─► hidden, code 0 ────────────┐ (carry row)
+    talker_decode   hidden, code 0 ─► code predictor ─► frame ─► edge  │
+    ▲ │                                  └─ its embedding + text ─► talker ─► hidden, code 0
+    └─┴────────────────────────────────────────────────────────────────┘
 
 The text that is spoken while frames come is the request's *script*, kept in its slot by the walk
 of that name. A frame whose code 0 is the end travels the edge only if it was launched before the
@@ -30,11 +30,11 @@ from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.layers import Attend, Layer, Make
 from mstar_qwen3_tts.predictor import CodePredictor
 
-SCRIPT, SPEAKER = "script", "speaker"
+SCRIPT, SPEAKER, TALKER_DECODE = "script", "speaker", "talker_decode"
 
 
 class TalkerSubmodule(NodeSubmodule):
-    """Walks ``script``, ``prefill`` and ``decode``."""
+    """Walks ``script``, ``prefill`` and ``talker_decode``."""
 
     def __init__(self, config: TtsConfig, env: NodeEnv) -> None:
         super().__init__()
@@ -52,10 +52,10 @@ class TalkerSubmodule(NodeSubmodule):
         self.norm = make.weight(sizes.hidden)
         self.head = make.weight(config.vocab_size, sizes.hidden)
         ops = env.bind("sampling", {"vocab_size": config.predictor_vocab})
-        self.predictor = CodePredictor(config, make, ops)
+        self._kept = env.resource(SCRIPT).layer(0)
+        self.predictor = CodePredictor(config, make, ops, rows=len(self._script))
         self._attention = [env.resource("attention").layer(i) for i in range(sizes.layers)]
         self._position, self._sampler = env.resource("position"), env.resource("sampler")
-        self._kept = env.resource(SCRIPT).layer(0)
 
     def init_random(self, generator: torch.Generator) -> None:
         """A norm of one."""
@@ -68,10 +68,14 @@ class TalkerSubmodule(NodeSubmodule):
         own = dict.fromkeys(("kv", "attention", "position", "sampler"), spans_B)
         return {**own, SCRIPT: spans_B}
 
+    def resident_walks(self) -> frozenset[str]:
+        """A frame a step."""
+        return frozenset({TALKER_DECODE})
+
     def forward(
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]
     ) -> dict[str, Tensor]:
-        """``script`` returns nothing; ``decode`` also ``frames``, int64 ``[B, 16]``."""
+        """``script`` returns nothing; ``talker_decode`` also ``frames``, int64 ``[B, 16]``."""
         slots_B = plans[SCRIPT].slots_B
         if walk == SCRIPT:
             for name, kept in self._kept.items():

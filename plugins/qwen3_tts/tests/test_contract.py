@@ -36,3 +36,9 @@ class TestTheModelKeepsTheContract(ModelContract):
 
 class TestThePlugin(PluginContract):
     name = "qwen3-tts"
+    config = "qwen3_tts"
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def checkpoint(cls, small):
+        cls.sets = (*PluginContract.sets, f"model.path={small}", "model.load=random")

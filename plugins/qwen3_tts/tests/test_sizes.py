@@ -78,7 +78,7 @@ def test_a_published_size_declares_a_graph_that_holds(sizes, tmp_path, name):
     model = Qwen3TTS.open(published(sizes, name, tmp_path), Qwen3TTSOptions())
     check_graph(model.nodes(), model.edges(), model.graph())
     recall = ["recall"] if name.endswith("Base") else []
-    assert list(walks_of(model.graph())) == [*recall, "script", "prefill", "decode", "voice"]
+    assert list(walks_of(model.graph())) == [*recall, "script", "prefill", "talker_decode", "voice"]
     assert model.max_context == 32768
     assert model.config.decoder.samples_per_frame == 1920
     assert model.default_dtype() == torch.bfloat16
