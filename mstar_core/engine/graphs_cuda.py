@@ -139,7 +139,7 @@ def _refused(name: str, error: RuntimeError) -> CaptureRefused:
     first: BaseException = error
     while first.__context__ is not None:
         first = first.__context__
-    if not isinstance(first, RuntimeError):
+    if not isinstance(first, RuntimeError) or isinstance(first, torch.OutOfMemoryError):
         raise first
     return CaptureRefused(
         code="capture-failed",

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from mstar_core.engine.device_memory import free_device_bytes
+from mstar_core.errors import ConfigError, Words
 from mstar_core.fixed import FixedBuffers
 
 
-def pool_budget(configured: int | None, device: torch.device) -> tuple[int, str]:
-    """Bytes that KV pools may take together, and where the number comes from."""
+def pool_budget(
+    configured: int | None, device: torch.device, beside: Callable[[], int]
+) -> tuple[int, str]:
+    """Bytes that KV pools may take together, and where the number comes from.
+
+    ``beside``: the bytes of everything else that is built on the device, asked for on a GPU only.
+    """
     if configured is not None:
         return configured, "engine.kv_memory"
     if device.type == "cuda":
-        return free_device_bytes(device) * 9 // 10, "nine tenths of what is free on the GPU"
+        left = max(0, free_device_bytes(device) - beside())
+        return left * 9 // 10, "nine tenths of what weights and states leave free on the GPU"
     return free_host_bytes() // 4, "a quarter of free memory"
+
+
+@contextmanager
+def memory_for(what: str, settings: Sequence[str]) -> Iterator[None]:
+    """Where the device has no memory for ``what``, a ConfigError with the ``settings`` it is by."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            where=what,
+            got=Words(f"no memory on the device: {str(error).partition('. ')[0]}"),
+            want="all that is built at the start to fit",
+            fix=f"lower {' or '.join(settings)}, or free the device for it",
+        ) from error
 
 
 def free_host_bytes() -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -75,15 +76,20 @@ def share_memory(
     classes: Mapping[str, Any],
     envs: dict[tuple[str, str], BuildEnv],
     target: torch.device,
+    beside: Callable[[Collection[str]], int],
 ) -> None:
-    """Give each pool its share of the budget, as ``memory_bytes`` of its environment."""
+    """Give each pool its share of the budget, as ``memory_bytes`` of its environment.
+
+    ``beside(pools)``: the bytes of everything but these owners, where nobody set the budget.
+    """
     demands = {
         f"{node}.{spec.key}": classes[spec.kind].pool_bytes(spec, envs[node, spec.key])
         for node, listed in specs.items()
         for spec in listed
     }
-    budget, detail = pool_budget(resolved.config.engine.kv_memory, target)
     demands = {key: demand for key, demand in demands.items() if demand}
+    others = partial(beside, demands.keys())
+    budget, detail = pool_budget(resolved.config.engine.kv_memory, target, others)
     resolved.derive("engine.kv_memory", min(budget, sum(demands.values())), f"at most {detail}")
     for key, given in share(demands, budget).items():
         node, _, resource = key.partition(".")

@@ -30,7 +30,7 @@ from mstar_core.engine.device import Device
 from mstar_core.engine.door import Limits
 from mstar_core.engine.graphs import GraphBackend
 from mstar_core.engine.lifecycle import Lifecycle
-from mstar_core.engine.memory import bytes_by_owner, free_host_bytes
+from mstar_core.engine.memory import bytes_by_owner, free_host_bytes, memory_for
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.offload import Offloads
 from mstar_core.engine.pressure import Pressure
@@ -57,6 +57,9 @@ Progress = Callable[[str, int, int], None]
 
 Residents = dict[str, tuple[frozenset[str], tuple[Refusal, ...]]]
 """Node → its resident walks, and every reason why others are not."""
+
+
+CAPTURES_SIZED_BY = ("engine.kv_memory", "engine.token_budget", "engine.capture.rows")
 
 
 @frozen(kw_only=True)
@@ -207,8 +210,10 @@ def warm_up(
     with warmup.phase("weights"):
         warmup.report.set_aside = fill_weights(wired, progress)
         warmup.give_tables(residents, graphs is not None)
-    staging, read_back = claim_staging(wired, device)
-    with warmup.phase("capture"), torch.no_grad():
+    with memory_for("the blocks that steps travel in", ("engine.max_rows", "engine.token_budget")):
+        staging, read_back = claim_staging(wired, device)
+    inside = memory_for("what captured steps keep inside", CAPTURES_SIZED_BY)
+    with warmup.phase("capture"), torch.no_grad(), inside:
         warmup.report.graphs = "off" if graphs is None else graphs.name
         buckets = warmup.capture(graphs)
     read_back = read_back.for_at_least(max(map(num_read, buckets.captured.values()), default=0))

@@ -6,6 +6,7 @@ memory estimate is the sum of the very claims that ``Engine.open`` makes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from mstar_core.engine.backends import BackendChooser
 from mstar_core.engine.combined import splits_of, taken_walks
 from mstar_core.engine.context import fit_context
 from mstar_core.engine.edges import EdgeRing
+from mstar_core.engine.memory import bytes_by_owner, memory_for
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.engine.prefix import PrefixReuse
 from mstar_core.engine.prefix_plan import plan_reuse
@@ -33,6 +35,9 @@ from mstar_core.plugins.wiring import Wiring
 from mstar_core.resources.base import BuildEnv, Resource
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
+
+ALL_THAT_IS_WANTED = 1 << 60
+"""A budget, in bytes, that no pool is cut by."""
 
 
 @define(eq=False, kw_only=True)
@@ -100,7 +105,7 @@ def wire(
     )
     for edge in model.edges():
         wired.rings[edge.name] = EdgeRing(edge, _env(wired, "edges"))
-    _build_nodes(wired, target)
+    _build_nodes(wired, target, partial(_beside, resolved, wiring, target, offline))
     wired.chooser.check_settings()
     wired.reuse, wired.reuse_refusals = plan_reuse(wired)
     return wired
@@ -135,7 +140,24 @@ def _env(wired: Wired, node: str) -> BuildEnv:
     )
 
 
-def _build_nodes(wired: Wired, target: str) -> None:
+def _beside(
+    resolved: Resolved, wiring: Wiring, target: str, offline: bool, pools: Collection[str]
+) -> int:
+    """The bytes of all that is built but ``pools``: known from a wiring on the meta device."""
+    engine = attrs.evolve(resolved.config.engine, kv_memory=ALL_THAT_IS_WANTED)
+    planned = attrs.evolve(
+        resolved,
+        config=attrs.evolve(resolved.config, engine=engine),
+        values=dict(resolved.values),
+        origin=dict(resolved.origin),
+    )
+    wired = wire(planned, wiring, torch.device("meta"), target=target, offline=offline)
+    modules = {name: node.submodule for name, node in wired.nodes.items()}
+    sizes = bytes_by_owner(modules, wired.buffers)
+    return sum(size for owner, size in sizes.items() if owner not in pools)
+
+
+def _build_nodes(wired: Wired, target: str, beside: Callable[[Collection[str]], int]) -> None:
     """Every node's resources in dependency order, then its submodule."""
     nodes = wired.model.nodes()
     classes, specs = resource_classes(wired.wiring, nodes)
@@ -147,12 +169,13 @@ def _build_nodes(wired: Wired, target: str) -> None:
             settings = settings_of(wired.resolved, node.name, spec, classes[spec.kind])
             base = _env(wired, node.name)
             envs[node.name, spec.key] = attrs.evolve(base, config=settings, splits=splits)
-    share_memory(wired.resolved, specs, classes, envs, torch.device(target))
+    share_memory(wired.resolved, specs, classes, envs, torch.device(target), beside)
     for node in nodes:
         built: dict[str, Resource] = {}
         for spec in specs[node.name]:
-            env = attrs.evolve(envs[node.name, spec.key], built=built)
-            built[spec.key] = classes[spec.kind].build(spec, env)
+            env, kind = attrs.evolve(envs[node.name, spec.key], built=built), classes[spec.kind]
+            with memory_for(f"the pools of {node.name}.{spec.key}", kind.sized_by):
+                built[spec.key] = kind.build(spec, env)
         node_env = NodeEnv(
             node=node.name,
             device=wired.device,
@@ -160,9 +183,11 @@ def _build_nodes(wired: Wired, target: str) -> None:
             resources=built,
             bind=partial(wired.chooser.bind, node.name),
         )
+        with memory_for(f"the weights of node {node.name}", ("engine.kv_memory",)):
+            submodule = wired.model.build_submodule(node.name, node_env)
         wired.nodes[node.name] = NodeRuntime(
             name=node.name,
-            submodule=wired.model.build_submodule(node.name, node_env).eval(),
+            submodule=submodule.eval(),
             resources=built,
             walks=taken_walks(node, engine),
             rings=wired.rings,

@@ -103,6 +103,8 @@ class Resource(ABC):
     request_settings: ClassVar[tuple[str, ...]] = ()
     """The names in ``Request.settings`` that it reads, and checks in :meth:`check`; a request with
     a name that no resource reads is refused. ``Request.sampling`` needs none."""
+    sized_by: ClassVar[tuple[str, ...]] = ("engine.max_rows",)
+    """The settings that its memory grows with, for people who must lower one."""
     key: str
 
     @classmethod

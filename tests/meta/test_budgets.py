@@ -24,6 +24,7 @@ LONG_MODULES = {
     "mstar_core/engine/device.py": "one stream: what it promises, and the CPU's, which may lag",
     "mstar_core/engine/engine.py": "what a program calls, sync and async, in one page",
     "mstar_core/engine/recording.py": "what is kept or refused while recording, in one place",
+    "mstar_core/engine/wire.py": "wiring: for real, and before it to know what pools may take",
     "mstar_core/engine/warmup.py": "the phases of the warmup in the order they run",
     "mstar_core/resources/sampler/resource.py": "each sampling setting's column and its plan",
     "mstar_core/testing/ledger.py": "a whole model: its nodes, its walks, its oracle",

@@ -48,6 +48,11 @@ class KVResource(Resource):
     request_settings: ClassVar[tuple[str, ...]] = ("prefix",)
     Options: ClassVar[type] = KVOptions
     Config: ClassVar[type] = KVConfig
+    sized_by: ClassVar[tuple[str, ...]] = (
+        "engine.kv_memory",
+        "engine.max_rows",
+        "engine.max_context",
+    )
     resident_adds: ClassVar[tuple[int, ...]] = (0, 1)
 
     key: str

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from mstar_core.engine import memory
 from mstar_core.engine.dry_run import dry_run
-from mstar_core.engine.opening import open_core, resolve_config
+from mstar_core.engine.opening import load_wiring, open_core, resolve_config
+from mstar_core.engine.wire import wire
 
 SMALL = ("device=cpu", "engine.max_rows=4", "engine.token_budget=64", "engine.kv_memory=64MiB")
 
@@ -40,3 +43,22 @@ def test_a_dry_run_names_the_buckets_that_a_start_captures():
     want = {b.bucket for node in report.nodes for b in node.buckets if b.captured}
     assert {b.bucket for node in estimate.nodes for b in node.buckets if b.captured} == want
     assert want
+
+
+@pytest.mark.parametrize("free", [6 << 20, 1 << 40])
+def test_on_a_gpu_pages_get_what_weights_and_states_leave(monkeypatch, free):
+    """On the meta device, as ``check`` on a machine with a GPU wires it."""
+    monkeypatch.setattr(memory, "free_device_bytes", lambda device: free)
+    resolved = resolve_config("qwen35_tiny", ("engine.max_rows=16",))
+    wired = wire(resolved, load_wiring(resolved), torch.device("meta"), target="cuda")
+    sizes = memory.bytes_by_owner(
+        {name: node.submodule for name, node in wired.nodes.items()}, wired.buffers
+    )
+    pages = sizes.pop("text.kv")
+    assert sizes["text.state"] > 0
+    left = free - sum(sizes.values())
+    one_page = pages // wired.nodes["text"].resources["kv"].pool.num_pages
+    if free == 1 << 40:
+        assert pages == (16 * 1024 // 64 + 1) * one_page
+    else:
+        assert left * 0.9 - one_page < pages <= left * 0.9

@@ -4,18 +4,42 @@ import pytest
 import torch
 from torch import nn
 
-from mstar_core.engine.memory import bytes_by_owner, pool_budget, share, weight_bytes
+from mstar_core.engine import memory
+from mstar_core.engine.memory import bytes_by_owner, memory_for, pool_budget, share, weight_bytes
+from mstar_core.errors import ConfigError
 from mstar_core.fixed import FixedBuffers
 
 
+def never():
+    raise AssertionError("nobody needs to know")
+
+
 def test_a_configured_budget_is_taken_as_it_is():
-    assert pool_budget(1000, torch.device("cpu")) == (1000, "engine.kv_memory")
+    assert pool_budget(1000, torch.device("cuda"), never) == (1000, "engine.kv_memory")
 
 
 def test_a_cpu_gives_a_quarter_of_what_is_free():
-    budget, detail = pool_budget(None, torch.device("cpu"))
+    budget, detail = pool_budget(None, torch.device("cpu"), never)
     assert budget > 1 << 20
     assert detail == "a quarter of free memory"
+
+
+def test_a_gpu_gives_nine_tenths_of_what_the_others_leave(monkeypatch):
+    monkeypatch.setattr(memory, "free_device_bytes", lambda device: 1000)
+    gpu = torch.device("cuda")
+    assert pool_budget(None, gpu, lambda: 400)[0] == 540
+    assert pool_budget(None, gpu, lambda: 4000)[0] == 0
+
+
+def test_no_memory_for_a_pool_names_it_and_its_settings():
+    words = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has 4 GiB free. And more."
+    with pytest.raises(ConfigError) as caught, memory_for("the pools of text.kv", ("a.b", "c")):
+        raise torch.OutOfMemoryError(words)
+    assert caught.value.where == "the pools of text.kv"
+    assert "CUDA out of memory" in str(caught.value.got)
+    assert caught.value.fix == "lower a.b or c, or free the device for it"
+    with pytest.raises(RuntimeError, match="another"), memory_for("x", ()):
+        raise RuntimeError("another")
 
 
 def test_pools_that_fit_together_get_all_that_they_can_use():
