@@ -6,14 +6,13 @@ import argparse
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
-from mstar_core.cli.streams import text_of
+from mstar_core.cli.streams import given_text, text_of
 from mstar_core.cli.tables import print_json
 from mstar_core.errors import RequestError, UsageError, Words
 from mstar_core.text import TextDelta
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
     Example:  mstar-core generate model.yaml --chat --prompt "Name three rivers."
     """
-    prompt = _read_prompt(args.prompt)
+    prompt = given_text("--prompt", args.prompt)
     _check_chat_flags(args)
     resolved, _ = resolve_arguments(args)
     from mstar_core.engine import Engine
@@ -130,28 +129,6 @@ class _Said:
                 raise
             return error
         return None
-
-
-def _read_prompt(given: str) -> str:
-    try:
-        if given == "-":
-            return _read_stdin()
-        if given.startswith("@"):
-            return Path(given[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(
-            where="--prompt",
-            got=Words(str(error)),
-            want="readable text in UTF-8: a file behind @, or stdin for -",
-            fix="check the file's name, and convert what is in it to UTF-8",
-        ) from error
-    return text_of("--prompt")(given)
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:
-        raise OSError("stdin is closed")
-    return sys.stdin.read()
 
 
 def _check_chat_flags(args: argparse.Namespace) -> None:

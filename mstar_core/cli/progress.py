@@ -28,9 +28,11 @@ def progress_bar() -> Callable[[str, int, int], None]:
 
 
 class SoundProgress:
-    """How many seconds of sound have been heard of all: a bar for a person, else a log line."""
+    """How many seconds of sound have been heard of all, or been made: a bar for a person, else a
+    log line."""
 
-    def __init__(self, total_s: float) -> None:
+    def __init__(self, total_s: float | None = None) -> None:
+        """``total_s``: of all sound; None where nobody knows."""
         self._total_s = total_s
         self._is_watched = sys.stderr.isatty()
         self._began_s = self._shown_s = time.monotonic()
@@ -38,7 +40,7 @@ class SoundProgress:
         """What had been heard before this run."""
 
     def show(self, heard_s: float) -> None:
-        """So much has been heard; said ten times a second, or every ``LOG_EVERY_S``."""
+        """So much has been heard or made; said ten times a second, or every ``LOG_EVERY_S``."""
         now_s = time.monotonic()
         if self._began_at is None:
             self._began_at, self._began_s = heard_s, now_s
@@ -47,12 +49,11 @@ class SoundProgress:
             return
         self._shown_s = now_s
         speed = (heard_s - self._began_at) / (now_s - self._began_s)
-        told = f"{heard_s:.1f} of {self._total_s:.1f} s of sound, {speed:.1f} times real time"
+        of = "" if self._total_s is None else f" of {self._total_s:.1f}"
+        told = f"{heard_s:.1f}{of} s of sound, {speed:.1f} times real time"
         if self._is_watched:
-            share = min(heard_s / self._total_s, 1.0) if self._total_s else 1.0
-            filled = int(WIDTH * share)
-            bar = "#" * filled + "." * (WIDTH - filled)
-            print(f"\r[{bar}] {told}\x1b[K", end="", file=sys.stderr, flush=True)
+            bar = "" if self._total_s is None else f"[{_bar(heard_s, self._total_s)}] "
+            print(f"\r{bar}{told}\x1b[K", end="", file=sys.stderr, flush=True)
         else:
             log.info("%s", told)
 
@@ -60,3 +61,8 @@ class SoundProgress:
         """Make room for a line."""
         if self._is_watched:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _bar(done_s: float, total_s: float) -> str:
+    filled = int(WIDTH * (min(done_s / total_s, 1.0) if total_s else 1.0))
+    return "#" * filled + "." * (WIDTH - filled)

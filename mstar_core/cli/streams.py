@@ -7,8 +7,9 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from mstar_core.errors import UsageError, Words
+from mstar_core.errors import RequestError, UsageError, Words
 
 UNWRITABLE = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)
 """What a write to stdout fails with when the place behind it takes nothing more."""
@@ -59,9 +60,35 @@ def text_of(where: str) -> Callable[[str], str]:
     return decode
 
 
+def given_text(flag: str, given: str) -> str:
+    """The text that ``given``, the value of ``flag``, stands for: ``-`` is stdin, ``@FILE`` a file.
+
+    Raises RequestError for what cannot be read, UsageError for an argument that is not UTF-8.
+    """
+    try:
+        if given == "-":
+            return _read_stdin()
+        if given.startswith("@"):
+            return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            where=flag,
+            got=Words(str(error)),
+            want="readable text in UTF-8: a file behind @, or stdin for -",
+            fix="check the file's name, and convert what is in it to UTF-8",
+        ) from error
+    return text_of(flag)(given)
+
+
 def shown(path: str) -> str:
     """A path as it is printed: where the locale left bytes that are UTF-8, their characters."""
     return _rejoined(path, "surrogateescape")
+
+
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise OSError("stdin is closed")
+    return sys.stdin.read()
 
 
 def _rejoined(word: str, errors: str) -> str:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 FADE_S = 0.005
 """Seconds in which the sound of a part ends, and that of the next begins, at a joint."""
+
+
+def voices_of(traits: Mapping[str, Any]) -> dict[str, Any]:
+    """What the ``traits`` of a front that speaks say of its voices: lists, names or None."""
+    return {
+        "voices": list(traits.get("voices", ())),
+        "default_voice": traits.get("default_voice"),
+        "languages": list(traits.get("languages", ())),
+        "default_language": traits.get("default_language"),
+        "sample_rate": int(traits["sample_rate"]),
+    }
 
 
 class Joined:
