@@ -107,7 +107,8 @@ def wire(
         wired.rings[edge.name] = EdgeRing(edge, _env(wired, "edges"))
     _build_nodes(wired, target, partial(_beside, resolved, wiring, target, offline))
     wired.chooser.check_settings()
-    wired.reuse, wired.reuse_refusals = plan_reuse(wired)
+    with memory_for("the snapshots of prefixes", ("engine.max_rows", "engine.prefix_cache")):
+        wired.reuse, wired.reuse_refusals = plan_reuse(wired)
     return wired
 
 

@@ -37,7 +37,7 @@ def slow():
         folder = place / "golden" / "qwen3_5-tiny-untied-8l-slow"
         if folder.is_dir():
             return folder
-    pytest.skip("no reference checkpoints beside the checkout")
+    pytest.fail(f"no reference checkpoint in {' or '.join(map(str, PLACES))}: nothing would be run")
 
 
 @pytest.mark.parametrize("in_flight", [0, 1, 2, 3])
