@@ -9,6 +9,7 @@ import numpy as np
 from attrs import field, frozen
 
 from mstar_core.errors import MstarError
+from mstar_core.model.walks import Reported
 from mstar_core.text.stream import FinishReason
 
 
@@ -46,7 +47,7 @@ class FinishEvent:
     """It was never let in: ``error`` is about the request itself."""
     stop_logprob: float | None = None
     """Of the stop id that ended it, which is no token of it; None where none did."""
-    reported: Mapping[str, float] = field(factory=dict)
+    reported: Mapping[str, Reported] = field(factory=dict)
     """What the model reports of it, by the names of its reported outputs."""
     busy: bool = False
     """With ``refused``: nothing is wrong with it, there was no room."""
@@ -85,7 +86,7 @@ class Result:
     error: Mapping[str, str] | None = None
     stop_logprob: float | None = None
     """Of the stop id that ended it; None where none did."""
-    reported: Mapping[str, float] = field(factory=dict)
+    reported: Mapping[str, Reported] = field(factory=dict)
     """What the model reports of it, by the names of its reported outputs."""
     items: Mapping[str, np.ndarray] = field(factory=dict, eq=False)
     """All that came out of its stream, by the names of the outputs that are told."""

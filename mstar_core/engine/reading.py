@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Self
@@ -65,8 +64,8 @@ class Reader:
             self.fail(state, _not_finite(state, outcome.number))
             return
         for name in self.reported.intersection(outcome.arrays):
-            if math.isfinite(value := float(outcome.arrays[name][i])):
-                state.reported[name] = value
+            if np.isfinite(value := outcome.arrays[name][i]).all():
+                state.reported[name] = value.tolist()
         if track.feeds is not None or track.drains is not None:
             self._items(state, track, i, outcome)
         if row.samples:

@@ -26,6 +26,7 @@ from attrs import field, frozen
 
 from mstar_core.model.front import Request
 from mstar_core.model.segment import Segment
+from mstar_core.model.walks import Reported
 
 BLOCK_S = 30
 """Seconds of a block that :meth:`Sound.of` cuts."""
@@ -64,7 +65,7 @@ class Answered:
     """Natural, one per token."""
     stop_logprob: float | None = None
     """Of the stop id that ended it; None for an answer that ended at its limit."""
-    reported: Mapping[str, float] = field(factory=dict)
+    reported: Mapping[str, Reported] = field(factory=dict)
     """What the model reports of a request, by the names of its reported outputs."""
 
     @classmethod

@@ -27,6 +27,8 @@ from attrs import field, frozen
 from mstar_core.errors import ConfigError
 
 FEEDS = ("prompt", "loop", "edge", "rows")
+Reported = float | list[float]
+"""What a model reports of a request by one name."""
 
 
 @frozen(kw_only=True)
@@ -54,8 +56,8 @@ class Output:
     read: bool = False
     """Copied to the host behind the step, without waiting. A forward may leave it out."""
     reported: bool = False
-    """One float a row that is told with the request's end, by the output's name: the last that was
-    finite. Only of an output that is ``read``."""
+    """Told with the request's end, by the output's name: of its row, a float or a list of floats,
+    the last that was finite throughout. Only of an output that is ``read``."""
     told: bool = False
     """``[items, *shape]``, of a stream's consumer: its items are told as they are read, in order.
     Only of an output that is ``read``."""

@@ -22,7 +22,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from mstar_core.model.front import Request
-from mstar_core.model.walks import Loop, Once, Sequence, Stream, Walk
+from mstar_core.model.walks import Loop, Once, Reported, Sequence, Stream, Walk
 from mstar_core.text.stream import FinishReason
 
 
@@ -128,7 +128,7 @@ class RequestState:
     """Where that was, until it is past it."""
     stop_logprob: float | None = None
     """Of the stop id that ended it."""
-    reported: dict[str, float] = field(factory=dict)
+    reported: dict[str, Reported] = field(factory=dict)
     """What the model has reported of it so far."""
     told: int = 0
     """Items of its stream that were told."""

@@ -14,10 +14,11 @@ import numpy as np
 from attrs import field, frozen
 
 from mstar_core.model.front import Request
+from mstar_core.model.walks import Reported
 from mstar_core.text.stream import FinishReason
 
-
 NO_ITEMS: Mapping[str, np.ndarray] = MappingProxyType({})
+
 
 @frozen(kw_only=True)
 class EngineState:
@@ -54,7 +55,7 @@ class Ended:
     refused at the engine's door."""
     stop_logprob: float | None = None
     """Of the stop id that ended it; None where none did."""
-    reported: Mapping[str, float] = field(factory=dict)
+    reported: Mapping[str, Reported] = field(factory=dict)
     """What the model reports of the request, by name."""
 
 
@@ -67,9 +68,9 @@ class Arrived:
     """Natural, one per token, where the request asked for log-probabilities; else empty."""
     tops: Sequence[Sequence[tuple[int, float]]] = ()
     """Per token its likeliest (id, logprob), where the request asked for them; else empty."""
-    ended: Ended | None = field(default=None)
     items: Mapping[str, np.ndarray] = field(default=NO_ITEMS, eq=False)
     """What came out of its stream, by the name of an output: ``[items, *shape]``."""
+    ended: Ended | None = field(default=None)
 
 
 class Generation(Protocol):

@@ -143,7 +143,7 @@ class End(Struct, array_like=True):
     code: Name | None = None  # of serving.errors, where it was not the request's own fault
     queued_s: Annotated[float, Meta(ge=0)] | None = None
     stop_logprob: float | None = None
-    reported: dict[Name, float] | None = None
+    reported: dict[Name, float | list[float]] | None = None
 
 
 class Tokens(Message):

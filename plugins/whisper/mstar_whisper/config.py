@@ -83,6 +83,10 @@ class WhisperConfig:
     """Decoder positions: prompt and transcript together (448 in every published size)."""
     dtype: str
     """The type the weights are stored in, by torch's name."""
+    alignment_heads: tuple[tuple[int, int], ...]
+    """(layer, head) of the decoder's cross attentions that follow the speech as it is written."""
+    median_width: int
+    """Positions that an alignment is smoothed over, an odd number."""
     tokens: Tokens
 
     @property
@@ -127,6 +131,7 @@ def read_config(folder: Path) -> WhisperConfig:
     vocab_size = config.whole("vocab_size")
     mel_bins = config.whole("num_mel_bins")
     _check_extractor(folder / "preprocessor_config.json", mel_bins)
+    generation = _Fields.read(folder / "generation_config.json")
     return WhisperConfig(
         width=width,
         mel_bins=mel_bins,
@@ -140,7 +145,9 @@ def read_config(folder: Path) -> WhisperConfig:
         source_positions=config.whole("max_source_positions"),
         target_positions=config.whole("max_target_positions"),
         dtype=_dtype(config),
-        tokens=_tokens(_Fields.read(folder / "generation_config.json"), vocab_size),
+        alignment_heads=_alignment_heads(generation, config),
+        median_width=_median_width(config),
+        tokens=_tokens(generation, vocab_size),
     )
 
 
@@ -150,6 +157,32 @@ def _dtype(config: _Fields) -> str:
     if dtype not in DTYPES:
         raise config.wrong(name, dtype, f"one of {', '.join(DTYPES)}")
     return str(dtype)
+
+
+def _alignment_heads(given: _Fields, config: _Fields) -> tuple[tuple[int, int], ...]:
+    """Those that the checkpoint names, or all of the upper half of the layers."""
+    layers, heads = config.whole("decoder_layers"), config.whole("decoder_attention_heads")
+    named = given.values.get("alignment_heads")
+    if named is None:
+        return tuple((i, n) for i in range(layers // 2, layers) for n in range(heads))
+    fits = isinstance(named, list) and all(
+        isinstance(pair, list)
+        and [type(i) for i in pair] == [int, int]
+        and 0 <= pair[0] < layers
+        and 0 <= pair[1] < heads
+        for pair in named
+    )
+    if not fits or not named:
+        want = f"pairs of a layer below {layers} and a head below {heads}"
+        raise given.wrong("alignment_heads", named, want)
+    return tuple((layer, head) for layer, head in named)
+
+
+def _median_width(config: _Fields) -> int:
+    width = config.values.get("median_filter_width", 7)
+    if type(width) is not int or width < 1 or width % 2 == 0:
+        raise config.wrong("median_filter_width", width, "an odd number of at least 1")
+    return width
 
 
 def _tokens(given: _Fields, vocab_size: int) -> Tokens:

@@ -25,6 +25,8 @@ class Piece:
     end: int
     ids: tuple[int, ...]
     """With the timestamps that enclose it."""
+    first: int
+    """Where in the answer they begin."""
 
 
 @frozen(kw_only=True)
@@ -67,7 +69,12 @@ def _pieces(
 ) -> Cut:
     """Pieces of ``ids`` up to each of ``ends``; the last ends at ``last``, if it says nothing."""
     pieces = [
-        Piece(start=ids[first] - zero, end=ids[end - 1] - zero, ids=tuple(ids[first:end]))
+        Piece(
+            start=ids[first] - zero,
+            end=ids[end - 1] - zero,
+            ids=tuple(ids[first:end]),
+            first=first,
+        )
         for first, end in zip([0, *ends], ends, strict=False)
     ]
     if last is not None:
@@ -79,4 +86,4 @@ def _whole(ids: Sequence[int], num_frames: int, zero: int) -> Cut:
     """Without a pair of timestamps the answer is one piece, to its last one that says anything."""
     stamps = [i - zero for i in ids if i >= zero]
     end = stamps[-1] if stamps and stamps[-1] else num_frames // FRAMES_PER_POSITION
-    return Cut(pieces=(Piece(start=0, end=end, ids=tuple(ids)),), advance=num_frames)
+    return Cut(pieces=(Piece(start=0, end=end, ids=tuple(ids), first=0),), advance=num_frames)

@@ -18,6 +18,7 @@ from mstar_core.model.segment import Segment
 from mstar_core.model.transcription import Sound, Transcription
 from mstar_core.resample import check_rate, resample
 from mstar_whisper.config import SAMPLE_RATE, WhisperConfig
+from mstar_whisper.judging import Judged
 from mstar_whisper.mel import log_mel
 from mstar_whisper.prompt import (
     DEFAULT_TASK,
@@ -110,6 +111,26 @@ class WhisperFront(Front):
             settings={"sampler_rules": {SUPPRESS: False, LANGUAGES: True}},
         )
 
+    def alignment_request(
+        self, mel: np.ndarray, prompt: Sequence[int], judged: Judged, positions: int
+    ) -> Request:
+        """When each token of ``judged``, behind ``prompt``, was said in the window ``mel``.
+
+        ``positions`` of the window hold sound. The token that it yields says nothing.
+        """
+        *said, last = [*prompt, *judged.ids, *([self.config.tokens.eot] if judged.ended else [])]
+        within = np.zeros(len(said), np.int64)
+        within[len(prompt) :] = positions
+        return Request(
+            arrays={
+                "mel": mel[None],
+                "said": np.asarray(said, dtype=np.int64),
+                "within": within,
+                "ids": np.asarray([last], dtype=np.int64),
+            },
+            max_new_tokens=1,
+        )
+
     def prompt(self, wishes: Wishes, previous: Sequence[int]) -> list[int]:
         """The decoder's prompt, after the ids ``previous`` of earlier text."""
         return prompt_ids(self.config.tokens, wishes, previous, self.config.target_positions)
@@ -136,6 +157,7 @@ class WhisperFront(Front):
             "languages": sorted(tokens.languages) or [ENGLISH],
             "default_language": self.default_language if tokens.multilingual else ENGLISH,
             "tasks": sorted(tokens.tasks) or [DEFAULT_TASK],
+            "word_timestamps": True,
         }
 
     @property

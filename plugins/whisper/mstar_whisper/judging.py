@@ -12,15 +12,17 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, frozen
 
 from mstar_core.config.sampling import plain
 from mstar_core.errors import RequestError
 from mstar_core.model.transcription import Answered
+from mstar_core.model.walks import Reported
 from mstar_whisper.sound import Level
 
 NO_SPEECH = "no_speech_prob"
-"""The decoder's output that is reported with a request."""
+FIRST_POSITIONS = "first_positions"
+"""The decoder's outputs that are reported with a request."""
 STILL_DB = -80.0
 """A window that is nowhere louder, of full scale, is not heard at all."""
 STEADY_DB = 3.0
@@ -94,6 +96,10 @@ class Judged:
 
     ids: tuple[int, ...]
     """Without the stop id."""
+    logprobs: tuple[float, ...]
+    """Of ``ids``."""
+    ended: bool
+    """By its stop id, not at a limit."""
     text: str
     temperature: float
     avg_logprob: float
@@ -102,6 +108,9 @@ class Judged:
     no_speech_prob: float
     spread_db: float
     """How far apart the levels of the window are."""
+    begins: tuple[float, ...] = ()
+    """Where the tokens begin, and behind them where the last one ends: positions of the window.
+    Empty where nobody asked."""
 
     @classmethod
     def of(
@@ -118,13 +127,24 @@ class Judged:
             scores.append(answered.stop_logprob)
         return cls(
             ids=ids,
+            logprobs=tuple(answered.logprobs),
+            ended=answered.stop_logprob is not None,
             text=text,
             temperature=temperature,
             avg_logprob=sum(scores) / len(scores) if scores else 0.0,
             compression_ratio=compression_ratio(text),
-            no_speech_prob=answered.reported.get(NO_SPEECH, 0.0),
+            no_speech_prob=_float(answered.reported.get(NO_SPEECH)),
             spread_db=spread_db,
         )
+
+    def aligned(self, answered: Answered) -> Judged:
+        """With what the answer to an alignment reports: where each token but the first begins, and
+        where the last one ends, if it was not cut off there."""
+        told = answered.reported[FIRST_POSITIONS]
+        later = [at for at in told if at >= 0] if isinstance(told, list) else []
+        begins = [0.0, *later]
+        missing = len(self.ids) + 1 - len(begins)
+        return evolve(self, begins=(*begins, *begins[-1:] * missing))
 
     def is_silent(self, at: Thresholds) -> bool:
         """Nothing was said in the window."""
@@ -143,6 +163,10 @@ class Judged:
     def _is_unlikely(self, at: Thresholds, unasked: bool) -> bool:
         limit = at.logprob_threshold
         return unasked if limit is None else self.avg_logprob < limit
+
+
+def _float(reported: Reported | None) -> float:
+    return reported if isinstance(reported, float) else 0.0
 
 
 def is_still(level: Level, at: Thresholds) -> bool:

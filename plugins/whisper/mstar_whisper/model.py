@@ -2,9 +2,10 @@
 
 ::
 
-    mel ──encode──> frames ══edge══> cross ──> prefill ──> decode ─┐
-    (encoder)                        (decoder)               ▲     │ token
-                                                             └─────┘
+    mel ──encode──> frames ══edge══> cross ──[align]──> prefill ──> decode ─┐
+    (encoder)                        (decoder)                        ▲     │ token
+                                                                      └─────┘
+``align`` is run for a request that brings what was said, and wants to know where.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from mstar_whisper.config import WhisperConfig, read_config
 from mstar_whisper.decoder import Decoder
 from mstar_whisper.encoder import Encoder
 from mstar_whisper.front import LANGUAGES, WhisperFront
-from mstar_whisper.judging import NO_SPEECH
+from mstar_whisper.judging import FIRST_POSITIONS, NO_SPEECH
 from mstar_whisper.options import WhisperOptions
 from mstar_whisper.prompt import language_id
 from mstar_whisper.rules import OnlyRule, TimestampRule
@@ -72,7 +73,7 @@ class Whisper(Model):
             Node(name="encoder", walks=(self._encode(),)),
             Node(
                 name="decoder",
-                walks=(self._cross(), *self._token_walks()),
+                walks=(self._cross(), self._align(), *self._token_walks()),
                 resources=decoder_resources(self.config),
             ),
         )
@@ -85,7 +86,8 @@ class Whisper(Model):
         )
 
     def graph(self) -> Sequence:
-        return Sequence((Once("encode"), Once("cross"), Once("prefill"), Loop("decode")))
+        walks = ("encode", "cross", "align", "prefill")
+        return Sequence((*map(Once, walks), Loop("decode")))
 
     @property
     def max_context(self) -> int:
@@ -130,6 +132,29 @@ class Whisper(Model):
             inputs=(Input(name="frames", dtype="model", shape=self._window),),
             max_items=MAX_WINDOWS,
             capture=False,
+        )
+
+    def _align(self) -> Walk:
+        """One row that is as long as it may be, or several that are no longer together."""
+        positions = Output(
+            name=FIRST_POSITIONS,
+            dtype="float32",
+            shape=(self.config.target_positions,),
+            read=True,
+            reported=True,
+        )
+        return Walk(
+            name="align",
+            node="decoder",
+            feed="prompt",
+            inputs=(
+                Input(name="said", below=self.config.vocab_size),
+                Input(name="within", below=self.config.source_positions + 1),
+            ),
+            outputs=(positions,),
+            max_items=self.config.target_positions,
+            capture=False,
+            optional=True,
         )
 
     def _token_walks(self) -> tuple[Walk, Walk]:

@@ -13,7 +13,7 @@ from mstar_core.names import nearest, suggest
 from mstar_whisper.config import Tokens
 from mstar_whisper.judging import Thresholds
 
-DEFAULT_TASK = "transcribe"
+DEFAULT_TASK, TRANSLATE = "transcribe", "translate"
 ENGLISH = "en"
 _WORDS = {str: "text", bool: "true or false", int: "a whole number"}
 
@@ -67,6 +67,8 @@ class LongWishes(Wishes, Thresholds):
     """Whether a window is told what was said before it."""
     batched: bool = field(default=False, validator=_of(bool))
     """Windows are cut at quiet places and heard together; none is told what was said before it."""
+    word_timestamps: bool = field(default=False, validator=_of(bool))
+    """Whether words are timed, for which a window is heard once more."""
     seed: int = field(default=0, converter=plain, validator=_of(int))
     """Of what is drawn at a temperature above 0."""
 

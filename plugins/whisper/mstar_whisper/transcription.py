@@ -5,6 +5,7 @@
     sequential   ─ window ─ seek ─ window ─ seek ─ window ─►   each is told what was said before
     batched      ─ window ─►  ─ window ─►  ─ window ─►         cut at quiet places, side by side
     a window     [language ─►] answer ─► judged ─► again, at the next temperature, while doubtful
+                                          [─► alignment of the answer that is taken]
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import numpy as np
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
-from mstar_core.model.segment import Segment
+from mstar_core.model.segment import Segment, Word
 from mstar_core.model.transcription import Answered, Sound, Transcription
 from mstar_whisper.config import FRAMES_PER_POSITION, HOP, SAMPLE_RATE
 from mstar_whisper.cutting import Piece, cut
 from mstar_whisper.judging import Judged, is_still
-from mstar_whisper.prompt import ENGLISH, LongWishes
-from mstar_whisper.sound import Level, Windows
+from mstar_whisper.prompt import ENGLISH, TRANSLATE, LongWishes
+from mstar_whisper.sound import Windows
 from mstar_whisper.window import Course, Window
+from mstar_whisper.words import timed_words
 
 if TYPE_CHECKING:
     from mstar_whisper.front import WhisperFront
@@ -126,12 +128,12 @@ class WhisperTranscription(Transcription):
         if self._wishes.batched and left > most:
             num_frames = self._windows.quietest(first + 2 * most // 3, first + most) - first
         self._begun = first + num_frames
-        level = self._windows.level(first, num_frames)
-        course = self._course(first, self._windows.mel(first, num_frames), level)
+        course = self._course(first, num_frames, self._windows.mel(first, num_frames))
         return Window(first=first, num_frames=num_frames, course=course, request=next(course))
 
-    def _course(self, first: int, mel: np.ndarray, level: Level) -> Course:
-        """Hear the window ``mel``, which begins at frame ``first``."""
+    def _course(self, first: int, num_frames: int, mel: np.ndarray) -> Course:
+        """Hear the window ``mel``, whose sound lasts ``num_frames`` from frame ``first`` on."""
+        level = self._windows.level(first, num_frames)
         if self._language is None:
             answered = yield self._front.language_request(mel)
             self._language = self._tokens.language_of(answered.ids[0])
@@ -145,6 +147,10 @@ class WhisperTranscription(Transcription):
             judged = Judged.of(answered, temperature, level.spread_db, self._front.decode)
             if not judged.is_doubtful(wishes):
                 break
+        if wishes.word_timestamps and judged.text and not judged.is_silent(wishes):
+            positions = max(1, num_frames // FRAMES_PER_POSITION)
+            request = self._front.alignment_request(mel, prompt, judged, positions)
+            judged = judged.aligned((yield request))
         return judged
 
     def _told(self, first: int) -> list[int]:
@@ -165,7 +171,21 @@ class WhisperTranscription(Transcription):
             said = [] if judged.temperature > RESET_ABOVE else [*self._previous, *found.said]
             self._previous = said[-self._front.most_previous :]
         segments = (self._segment(piece, window, judged) for piece in found.pieces)
+        if judged.begins:
+            pairs = zip(segments, found.pieces, strict=True)
+            segments = (attrs.evolve(s, words=self._words(p, window, judged)) for s, p in pairs)
         return [segment for segment in segments if segment.text.strip()]
+
+    def _words(self, piece: Piece, window: Window, judged: Judged) -> tuple[Word, ...]:
+        """The words of ``piece``; none reaches into what the next window hears."""
+        language = ENGLISH if self._wishes.task == TRANSLATE else self._language
+
+        def seconds(position: float) -> float:
+            frame = min(window.first + FRAMES_PER_POSITION * position, self._seek)
+            return min(frame / FRAMES_PER_S, self._windows.seconds)
+
+        text = range(self._tokens.eot)
+        return tuple(timed_words(piece, judged, text, self._front.decode, language, seconds))
 
     def _segment(self, piece: Piece, window: Window, judged: Judged) -> Segment:
         """``piece`` of ``window``, whose sound may end before its timestamps do."""

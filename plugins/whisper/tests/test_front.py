@@ -245,11 +245,15 @@ def test_mel_bins_at_odds_with_the_extractor_fail_with_both_numbers(golden, tmp_
         ("config.json", {"decoder_attention_heads": 5}),
         ("config.json", {"dtype": "int8"}),
         ("config.json", {"num_mel_bins": True}),
+        ("config.json", {"median_filter_width": 6}),
         ("generation_config.json", {"eos_token_id": 900}),
         ("generation_config.json", {"no_timestamps_token_id": None}),
         ("generation_config.json", {"lang_to_id": {"<|de|>": "x"}}),
         ("generation_config.json", {"is_multilingual": False}),
         ("generation_config.json", {"suppress_tokens": [1.5]}),
+        ("generation_config.json", {"alignment_heads": []}),
+        ("generation_config.json", {"alignment_heads": [[9, 0]]}),
+        ("generation_config.json", {"alignment_heads": [[0, 0, 0]]}),
     ],
 )
 def test_a_field_that_cannot_be_used_is_named_with_its_file(golden, tmp_path, file, changes):
@@ -257,6 +261,16 @@ def test_a_field_that_cannot_be_used_is_named_with_its_file(golden, tmp_path, fi
         read_config(edited(golden, tmp_path, file, **changes))
     assert file in error.value.where
     assert next(iter(changes)) in error.value.where
+
+
+def test_without_heads_for_alignment_those_of_the_upper_layers_are_taken(golden, tmp_path):
+    named = read_config(golden / "whisper-tiny-multilingual")
+    assert named.alignment_heads
+    folder = edited(golden, tmp_path, "generation_config.json", alignment_heads=None)
+    config = read_config(folder)
+    layers, heads = config.decoder_layers, config.decoder_heads
+    every = [(layer, head) for layer in range(layers) for head in range(heads)]
+    assert list(config.alignment_heads) == [pair for pair in every if pair[0] >= layers // 2]
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path):

@@ -19,6 +19,8 @@ from mstar_core.model.transcription import Answered
 
 def judged(logprob=-0.2, text="some words", silence=0.1, spread_db=30.0):
     return Judged(
+        logprobs=(),
+        ended=True,
         ids=(1,),
         text=text,
         temperature=0.0,

@@ -251,7 +251,7 @@ def test_an_answer_to_nothing_is_refused(tiny):
         (TINY[1], {"temperature": "hot"}, "temperature"),
         (TINY[1], {"hotword": "x"}, "hotword"),
         (TINY[1], {"batched": 1}, "batched"),
-        (TINY[1], {"word_timestamps": True}, "word_timestamps"),
+        (TINY[1], {"word_timestamps": "yes"}, "word_timestamps"),
     ],
 )
 def test_wishes_that_the_model_does_not_have_are_refused_at_once(tiny, name, wishes, where):

@@ -1,4 +1,5 @@
-"""What is told of a request beside its tokens: no speech, and how likely its end was."""
+"""What is told of a request beside its tokens: no speech, how likely its end was, and where in its
+window each token was said."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from mstar_whisper.judging import Judged
 
 from mstar_core.config.sampling import SamplingSettings
+from mstar_core.model.transcription import Answered
 
 pytestmark = pytest.mark.shared
 NAME = "whisper-tiny-multilingual"
@@ -67,3 +70,56 @@ def test_the_end_of_an_answer_has_its_log_probability(served, golden):
     (stopped,) = engine.run([ends])
     assert stopped.ids == cut_off.ids[: cut_off.ids.index(stop)]
     assert np.isclose(stopped.stop_logprob, cut_off.logprobs[len(stopped.ids)], atol=1e-5)
+
+
+def answered(ids, ended=True):
+    stop = -0.1 if ended else None
+    told = Answered(id="a", ids=ids, logprobs=[-0.1] * len(ids), stop_logprob=stop)
+    return Judged.of(told, 0.0, 50.0, lambda ids: "")
+
+
+def reference_firsts(reference, mel, prompt, ids, positions):
+    """The published way, from the attention of a pass over prompt and answer."""
+    from transformers.models.whisper import generation_whisper as published
+
+    with torch.inference_mode():
+        out = reference(
+            input_features=mel,
+            decoder_input_ids=torch.tensor([[*prompt, *ids]]),
+            output_attentions=True,
+        )
+    heads = reference.generation_config.alignment_heads
+    weights = torch.stack([out.cross_attentions[layer][0, head] for layer, head in heads])
+    weights = weights[:, len(prompt) :, :positions]
+    std, mean = torch.std_mean(weights, dim=1, keepdim=True, unbiased=False)
+    match = published._median_filter(((weights - mean) / std)[None], 7)[0].mean(0)
+    tokens, places = published._dynamic_time_warping(-match.double().numpy())
+    return places[np.pad(np.diff(tokens), (1, 0), constant_values=1).astype(bool)].tolist()
+
+
+@pytest.mark.parametrize("name", ["whisper-tiny-en", NAME])
+def test_tokens_begin_where_the_reference_finds_them(served, golden, name):
+    """Windows with different prompts, answers and sound together, one as long as positions are."""
+    from transformers import WhisperForConditionalGeneration
+
+    reference = WhisperForConditionalGeneration.from_pretrained(
+        golden / name, attn_implementation="eager"
+    ).eval()
+    engine = served(golden / name, "engine.max_rows=4")
+    mel = torch.load(golden / name / "mel.pt", weights_only=True)["mel"]
+    asked = [
+        ([SOT], [320, 7, 8, 9, 30, 340], True, 50),
+        ([PREVIOUS, 5, 6, 7, SOT], [321, *range(40, 60), 345], True, 37),
+        ([SOT], [320, *range(62)], False, 50),
+    ]
+    requests = [
+        engine.front.alignment_request(mel[0].numpy(), prompt, answered(ids, ended), positions)
+        for prompt, ids, ended, positions in asked
+    ]
+    for (prompt, ids, ended, positions), result in zip(asked, engine.run(requests), strict=True):
+        assert result.error is None
+        fed = ids if ended else ids[:-1]
+        want = reference_firsts(reference, mel, prompt, fed, positions)
+        begins = answered(ids, ended).aligned(Answered.of(result)).begins
+        assert begins == (0, *want, *([] if ended else want[-1:]))
+        assert len(begins) == len(ids) + 1

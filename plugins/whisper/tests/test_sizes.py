@@ -68,7 +68,7 @@ def test_a_published_size_declares_a_graph_that_holds(sizes, tmp_path, name):
     """WH-15: the window's pool is as long as the encoder's output, whatever the context is."""
     model = Whisper.open(published(sizes, name, tmp_path), WhisperOptions())
     check_graph(model.nodes(), model.edges(), model.graph())
-    assert list(walks_of(model.graph())) == ["encode", "cross", "prefill", "decode"]
+    assert list(walks_of(model.graph())) == ["encode", "cross", "align", "prefill", "decode"]
     options = {spec.key: spec.options for spec in model.nodes()[1].resources}
     assert options["cross_kv"]["max_tokens"] == 1500
     assert model.max_context == 448

@@ -417,15 +417,24 @@ def test_who_leaves_in_the_middle_of_long_sound_leaves_nothing_behind(english):
 
 
 @pytest.mark.shared
-def test_words_are_not_timed_by_a_model_that_cannot(english):
-    with client_of(english) as client, pytest.raises(openai.BadRequestError) as error:
-        client.audio.transcriptions.create(
-            model="tiny",
-            file=SHORT,
-            response_format="verbose_json",
-            timestamp_granularities=["word"],
-        )
-    assert error.value.code == "unsupported_field"
+def test_whispers_words_are_timed_in_order_and_inside_the_sound(english):
+    with client_of(english) as client:
+
+        def ask(granularities):
+            return client.audio.transcriptions.create(
+                model="tiny",
+                file=SHORT,
+                response_format="verbose_json",
+                timestamp_granularities=granularities,
+            )
+
+        both, segments = ask(["segment", "word"]), ask(["segment"])
+    assert both.segments == segments.segments
+    assert segments.words is None
+    assert "".join(word.word for word in both.words) == both.text.replace(" ", "")
+    times = [time for word in both.words for time in (word.start, word.end)]
+    assert times == sorted(times)
+    assert times[-1] <= both.duration
 
 
 @pytest.mark.shared
@@ -514,3 +523,43 @@ def test_published_weights_hear_what_crosses_a_window_alike_in_every_format(real
     for told in (srt, vtt):
         lines = [line for line in told.splitlines() if line and line[0].isalpha()]
         assert plain(" ".join(lines).removeprefix("WEBVTT ")) == plain(verbose.text)
+
+
+@pytest.mark.shared
+@pytest.mark.weights
+def test_published_weights_time_words_where_they_are_said(real):
+    """Each recording behind two seconds of silence; the segments stay as they are."""
+    folder = SHARED / "data" / "audio"
+    if not folder.is_dir():
+        pytest.skip(f"the folder of recordings {folder} is not there")
+    known = {
+        "librivox_austen_0870": "prudently",
+        "espeak_weather": "weather",
+        "librivox_austen_0890": "selfish",
+        "ps_goforward": "forward",
+        "librivox_austen_0920": "amiable",
+        "flite_rms_train": "London",
+    }
+    sounds = [soundfile.read(folder / f"{name}.wav", dtype="float32")[0] for name in known]
+    silence = np.zeros(2 * 16_000, np.float32)
+    file = ("a.wav", encoded(np.concatenate([p for s in sounds for p in (silence, s)]), 16_000))
+    with client_of(real) as client:
+
+        def ask(style, **more):
+            return client.audio.transcriptions.create(
+                model="whisper", file=file, response_format=style, **more
+            )
+
+        timed = ask("verbose_json", timestamp_granularities=["word"])
+        plainly, srt = ask("verbose_json"), ask("srt")
+    assert timed.text == plainly.text
+    said = "".join(word.word for word in timed.words)
+    assert said == timed.text.replace(" ", "")
+    assert timed.segments == plainly.segments
+    assert srt.count(" --> ") == len(timed.segments)
+    end = 0.0
+    for word, sound in zip(known.values(), sounds, strict=True):
+        begin = end + 2
+        end = begin + len(sound) / 16_000
+        (spoken,) = [w for w in timed.words if w.word.strip(".,") == word]
+        assert begin < spoken.start < spoken.end < end + 0.2, spoken

@@ -30,6 +30,13 @@ class Together(EchoFront):
         return super().transcription(sound, **options, batched=True)
 
 
+class Wordless(EchoFront):
+    """Echo that does not time words."""
+
+    def traits(self):
+        return super().traits() | {"word_timestamps": False}
+
+
 def form(**fields):
     parts = [
         f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
@@ -70,6 +77,13 @@ def serve():
 
 def ask(service, **fields):
     return asyncio.run(call(create_app(service), PATH, form(**fields), headers=HEAD))
+
+
+def test_words_are_not_timed_by_a_model_that_cannot(serve):
+    service = serve(echoed, Wordless())
+    told = ask(service, response_format="verbose_json", **{"timestamp_granularities[]": "word"})
+    assert told.status == 400
+    assert json.loads(told.body)["error"]["code"] == "unsupported_field"
 
 
 def test_windows_are_heard_one_after_the_other_and_a_segment_is_streamed_as_it_is_final(serve):
