@@ -28,6 +28,7 @@ class Qwen3TTSFront(Front):
     def __init__(self, folder: Path, config: TtsConfig, options: Qwen3TTSOptions) -> None:
         self.folder, self.config, self.options = folder, config, options
         self.stop_ids = frozenset({config.codec.eos})
+        self.speech_chars = options.part_chars
 
     def speech_request(
         self,
@@ -114,9 +115,13 @@ class Qwen3TTSFront(Front):
         return {
             "sample_rate": self.config.decoder.sample_rate,
             "voices": sorted(self.config.speakers),
+            "default_voice": self.options.default_voice,
             "languages": [AUTO, *sorted(self.config.languages)],
             "default_language": self.options.default_language,
         }
+
+    def speech_options(self) -> frozenset[str]:
+        return frozenset({"language", "instructions"})
 
     def check_options(self) -> None:
         """Raise ConfigError for a default voice or language that the model does not have."""

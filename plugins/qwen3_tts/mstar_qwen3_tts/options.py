@@ -29,6 +29,13 @@ class Qwen3TTSOptions:
             "begins sooner with small ones, and larger ones cost less"
         ),
     )
+    part_chars: int = field(
+        default=600,
+        validator=whole(1, unit="characters"),
+        metadata=about(
+            "text that is spoken at once; what is longer is spoken in parts of whole sentences"
+        ),
+    )
     script: int = field(
         default=1024,
         validator=whole(2, unit="tokens"),

@@ -110,6 +110,18 @@ def test_a_voice_that_the_model_lacks_is_refused_and_never_replaced(front, voice
     assert caught.value.where == "voice"
 
 
+def test_long_text_is_spoken_in_parts_of_whole_sentences(words, small):
+    options = Qwen3TTSOptions(part_chars=19, default_voice="ann")
+    front = Qwen3TTSFront(words.folder, read_config(small), options)
+    requests = front.speech_requests("Hello there. Hello slowly. Hello.", language="english")
+    said = [rows(request) for request in requests]
+    assert said == [
+        rows(front.speech_request(part, language="english"))
+        for part in ("Hello there.", "Hello slowly.", "Hello.")
+    ]
+    assert front.traits()["default_voice"] == "ann"
+
+
 def test_a_default_voice_speaks_where_none_is_named(small):
     front = Qwen3TTSFront(small, read_config(small), Qwen3TTSOptions(default_voice="Bo"))
     assert rows(front.ids_request(TURN))[7] == (PAD, BO)
