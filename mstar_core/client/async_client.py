@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from mstar_core.client import calls
 from mstar_core.client.async_connection import AsyncConnection, AsyncStream
 from mstar_core.client.calls import Call, Messages, Sent, Sound, StreamCall
 from mstar_core.client.errors import ConnectFailed, ConnectionLost
 from mstar_core.client.http1 import Head
+from mstar_core.client.kept import Kept
 from mstar_core.client.reading import Reply
 from mstar_core.client.results import (
     Completion,
@@ -22,16 +23,13 @@ from mstar_core.client.results import (
     Transcript,
     TranscriptEvent,
 )
-from mstar_core.client.settings import POLL_S, Settings
-
-if TYPE_CHECKING:
-    import ssl
+from mstar_core.client.settings import POLL_S
 
 T = TypeVar("T")
 E = TypeVar("E")
 
 
-class AsyncClient:
+class AsyncClient(Kept[AsyncConnection]):
     """Calls to one OpenAI-compatible server, for one event loop; connections are kept.
 
     ::
@@ -45,30 +43,6 @@ class AsyncClient:
     ConnectFailed, ConnectionLost, TimedOut or BadAnswer, all of them ClientError; and
     RequestError for what cannot be sent.
     """
-
-    def __init__(
-        self,
-        base_url: str = "http://127.0.0.1:8000",
-        *,
-        model: str | None = None,
-        api_key: str | None = None,
-        connect_s: float = 5.0,
-        read_s: float = 600.0,
-        retries: int = 2,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """See :class:`~mstar_core.client.settings.Settings`. Raises ConfigError for a bad URL."""
-        self.settings = Settings(
-            base_url=base_url,
-            model=model,
-            api_key=api_key,
-            connect_s=connect_s,
-            read_s=read_s,
-            retries=retries,
-            tls=tls,
-        )
-        self._idle: list[AsyncConnection] = []
-        self._closed = False
 
     async def chat(self, messages: Messages, **options: Any) -> Completion:
         """The answer to ``messages``."""
@@ -150,12 +124,6 @@ class AsyncClient:
                 raise self.settings.not_ready(timeout_s, phase)
             await asyncio.sleep(POLL_S)
 
-    def close(self) -> None:
-        """Close the connections that are kept. Idempotent."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -206,15 +174,4 @@ class AsyncClient:
         return Reply(where=sent.where, head=head, body=b"".join(pieces))
 
     async def _take(self, where: str) -> AsyncConnection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.is_stale():
-                return connection
-            connection.close()
-        return await AsyncConnection.open(self.settings, where)
-
-    def _keep(self, connection: AsyncConnection, head: Head) -> None:
-        if head.keeps_alive and not self._closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        return self._take_kept() or await AsyncConnection.open(self.settings, where)

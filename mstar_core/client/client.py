@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from mstar_core.client import calls
 from mstar_core.client.calls import Call, Messages, Sent, Sound, StreamCall
 from mstar_core.client.connection import Connection, Stream
 from mstar_core.client.errors import ConnectFailed, ConnectionLost
 from mstar_core.client.http1 import Head
+from mstar_core.client.kept import Kept
 from mstar_core.client.reading import Reply
 from mstar_core.client.results import (
     Completion,
@@ -21,16 +22,13 @@ from mstar_core.client.results import (
     Transcript,
     TranscriptEvent,
 )
-from mstar_core.client.settings import POLL_S, Settings
-
-if TYPE_CHECKING:
-    import ssl
+from mstar_core.client.settings import POLL_S
 
 T = TypeVar("T")
 E = TypeVar("E")
 
 
-class Client:
+class Client(Kept[Connection]):
     """Calls to one OpenAI-compatible server. Thread-safe; connections are kept for the next call.
 
     ::
@@ -43,30 +41,6 @@ class Client:
     ConnectFailed, ConnectionLost, TimedOut or BadAnswer, all of them ClientError; and
     RequestError for what cannot be sent.
     """
-
-    def __init__(
-        self,
-        base_url: str = "http://127.0.0.1:8000",
-        *,
-        model: str | None = None,
-        api_key: str | None = None,
-        connect_s: float = 5.0,
-        read_s: float = 600.0,
-        retries: int = 2,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """See :class:`~mstar_core.client.settings.Settings`. Raises ConfigError for a bad URL."""
-        self.settings = Settings(
-            base_url=base_url,
-            model=model,
-            api_key=api_key,
-            connect_s=connect_s,
-            read_s=read_s,
-            retries=retries,
-            tls=tls,
-        )
-        self._idle: list[Connection] = []
-        self._closed = False
 
     def chat(self, messages: Messages, **options: Any) -> Completion:
         """The answer to ``messages``."""
@@ -144,12 +118,6 @@ class Client:
                 raise self.settings.not_ready(timeout_s, phase)
             time.sleep(POLL_S)
 
-    def close(self) -> None:
-        """Close the connections that are kept. Idempotent."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
-
     def __enter__(self) -> Self:
         return self
 
@@ -198,18 +166,4 @@ class Client:
         return Reply(where=sent.where, head=head, body=body)
 
     def _take(self, where: str) -> Connection:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if not connection.is_stale():
-                return connection
-            connection.close()
-        return Connection(self.settings, where)
-
-    def _keep(self, connection: Connection, head: Head) -> None:
-        if head.keeps_alive and not self._closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
+        return self._take_kept() or Connection(self.settings, where)
