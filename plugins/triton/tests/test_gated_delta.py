@@ -53,8 +53,10 @@ def assert_same(found, near=1e-4):
 
 @each_device
 @GROUPS
-def test_a_decode_step_of_wide_heads_is_the_definition(v_heads, device):
-    rows = ((1, False), (1, True))
+@pytest.mark.parametrize("times", [1, 17], ids=["few", "many"])
+def test_a_decode_step_of_wide_heads_is_the_definition(v_heads, times, device):
+    """Of few rows the states are cut into eight parts, of many into two."""
+    rows = ((1, False), (1, True)) * times
     case = cases.Case(
         name="wide", rows=rows, decode=1, pad_rows=1, num_k_heads=2, num_v_heads=v_heads,
         k_dim=128, v_dim=128,

@@ -1,4 +1,4 @@
-"""``gated_delta``: a decode step is one kernel, a prefill step four."""
+"""``gated_delta``: a decode step is two kernels, a prefill step four."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mstar_triton.backend import TritonBackend
 from mstar_triton.gated_delta.launches import Projections, Sizes, decode, prefill
 
 WIDEST = 128
-"""Key and value features of a head: a decode program holds a whole state."""
+"""Key and value features of a head."""
 
 
 @frozen(kw_only=True)

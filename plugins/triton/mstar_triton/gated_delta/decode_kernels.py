@@ -1,9 +1,16 @@
-"""One token of each row, from the projections to the gated norm, in one kernel."""
+"""One token of each row: what its channels become, then each state by parts and the gated norm.
+
+::
+
+    enter      convolution, SiLU, l2 norms, the windows move     rows x heads of q, k and v
+    step       gates, delta rule, gated norm                     rows x value heads x parts
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from mstar_triton.gated_delta.rows_kernels import (
     convolved,
@@ -16,62 +23,93 @@ from mstar_triton.gated_delta.rows_kernels import (
 
 
 @triton.jit
-def decode_kernel(
-    qkv_ptr, z_ptr, b_ptr, a_ptr, taps_ptr, a_log_ptr, dt_bias_ptr, norm_ptr,
-    conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, lead_ptr, out_ptr,
-    qkv_row, z_row, b_row, a_row, slots_row, conv_slot, ssm_slot, eps,
-    G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, K: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr,
+def enter_kernel(
+    qkv_ptr, taps_ptr, conv_ptr, slots_ptr, fresh_ptr, lead_ptr, mixed_ptr, arrived_ptr,
+    qkv_row, slots_row, conv_slot,
+    G: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per row and key head, with all channels that belong to it.
+    """One program per row and head of q, k or v: no other reads the windows that it moves."""
+    row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, BLOCK_C)
+    if PDL:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
+    if lead_ptr is not None:
+        if row >= tl.load(lead_ptr):
+            return
+    is_key, width, first = head < 2 * G, E, 2 * G * D + (head - 2 * G) * E
+    if is_key:
+        width, first = D, head * D
+    slot = tl.load(slots_ptr + row * slots_row)
+    held = (slot > 0) & (tl.load(fresh_ptr + row) == 0)
+    c, held_c = first + i, i < tl.where(held, width, 0)
+    conv_ptr += slot * conv_slot
+    window = window_with_newest(qkv_ptr + row * qkv_row, conv_ptr, c, i < width, held_c, K, BLOCK_K)
+    y = convolved(window, taps_ptr, c, i < width, K, BLOCK_K)
+    if is_key:
+        y = l2(y)
+        if head < G:
+            y = y * (D**-0.5)
+    else:
+        tl.store(arrived_ptr + row * ((C - 2 * G * D) // E) + head - 2 * G, 0)
+    tl.store(mixed_ptr + row * C + c, y, mask=i < width)
+    tl.debug_barrier()  # a place is read by one thread and written by another
+    keep_newest(conv_ptr, window, c, i < tl.where(slot > 0, width, 0), K, BLOCK_K)
 
-    So no other program reads the windows that it moves, and a whole value head is normed where it
-    was computed. ``k . S`` and ``q . S`` are read from the state before its update, in one pass.
+
+@triton.jit
+def step_kernel(
+    mixed_ptr, z_ptr, b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, norm_ptr, ssm_ptr, slots_ptr,
+    fresh_ptr, lead_ptr, o_ptr, arrived_ptr, out_ptr, z_row, b_row, a_row, slots_row, ssm_slot, eps,
+    G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, PART_E: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """One program per row, value head and part of its width, ``S [D, PART_E]``.
+
+    ``k . S`` and ``q . S`` are read from the state before its update, in one pass. Whichever part
+    of a head comes last norms the whole of it.
     """
-    row, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    part, h, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    PARTS: tl.constexpr = (E + PART_E - 1) // PART_E
+    g, H = h // R, G * R
+    if PDL:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
     if lead_ptr is not None:
         if row >= tl.load(lead_ptr):
             return
     slot = tl.load(slots_ptr + row * slots_row)
     live = slot > 0
     held = live & (tl.load(fresh_ptr + row) == 0)
-    d, e = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
-    in_d, in_e = d < D, e < E
-    held_d, held_e = d < tl.where(held, D, 0), e < tl.where(held, E, 0)
-    live_d, live_e = d < tl.where(live, D, 0), e < tl.where(live, E, 0)
-    cell = d[:, None] * E + e[None, :]
-    qkv_ptr += row * qkv_row
-    conv_ptr += slot * conv_slot
-    ssm_ptr += slot * ssm_slot
-    q_c, k_c = g * D + d, (G + g) * D + d
-    q_window = window_with_newest(qkv_ptr, conv_ptr, q_c, in_d, held_d, K, BLOCK_K)
-    k_window = window_with_newest(qkv_ptr, conv_ptr, k_c, in_d, held_d, K, BLOCK_K)
-    q = l2(convolved(q_window, taps_ptr, q_c, in_d, K, BLOCK_K)) * (D**-0.5)
-    k = l2(convolved(k_window, taps_ptr, k_c, in_d, K, BLOCK_K))
+    d, e = tl.arange(0, BLOCK_D), part * PART_E + tl.arange(0, PART_E)
+    in_e = e < E
+    at = ssm_ptr + slot * ssm_slot + h * D * E + d[:, None] * E + e[None, :]
+    held_d, live_d = d < tl.where(held, D, 0), d < tl.where(live, D, 0)
+    state = tl.load(at, mask=held_d[:, None] & in_e[None, :], other=0)
+    mixed_ptr += row * C
+    q = tl.load(mixed_ptr + g * D + d, mask=d < D, other=0)
+    k = tl.load(mixed_ptr + (G + g) * D + d, mask=d < D, other=0)
+    v = tl.load(mixed_ptr + 2 * G * D + h * E + e, mask=in_e, other=0)
+    b = tl.load(b_ptr + row * b_row + h).to(tl.float32)
+    a = tl.load(a_ptr + row * a_row + h).to(tl.float32)
+    a_log = tl.load(a_log_ptr + h).to(tl.float32)
+    decay = tl.exp(log_decay(a, a_log, tl.load(dt_bias_ptr + h).to(tl.float32)))
+    k_read = tl.sum(k[:, None] * state, 0) * decay
+    q_read = tl.sum(q[:, None] * state, 0) * decay
+    delta = tl.sigmoid(b) * (v - k_read)
+    o = q_read + tl.sum(q * k, 0) * delta
+    state = state * decay + k[:, None] * delta[None, :]
+    tl.store(at, state, mask=live_d[:, None] & in_e[None, :])
+    head = row * H + h
+    if PARTS > 1:
+        tl.store(o_ptr + head * E + e, o, mask=in_e)
+        tl.debug_barrier()  # every thread's part is stored before one thread says so
+        if tl.atomic_add(arrived_ptr + head, 1, sem="acq_rel") < PARTS - 1:
+            return
+        e = tl.arange(0, BLOCK_E)
+        in_e = e < E
+        o = tl.load(o_ptr + head * E + e, mask=in_e, other=0, cache_modifier=".cg")
+    z = tl.load(z_ptr + row * z_row + h * E + e, mask=in_e, other=0).to(tl.float32)
     norm = tl.load(norm_ptr + e, mask=in_e, other=0).to(tl.float32)
-    met = tl.sum(q * k, 0)
-    for r in tl.static_range(R):
-        h = g * R + r
-        state_ptr = ssm_ptr + h * D * E + cell
-        state = tl.load(state_ptr, mask=held_d[:, None] & in_e[None, :], other=0)
-        z = tl.load(z_ptr + row * z_row + h * E + e, mask=in_e, other=0).to(tl.float32)
-        b = tl.load(b_ptr + row * b_row + h).to(tl.float32)
-        a = tl.load(a_ptr + row * a_row + h).to(tl.float32)
-        a_log = tl.load(a_log_ptr + h).to(tl.float32)
-        v_c = 2 * G * D + h * E + e
-        v_window = window_with_newest(qkv_ptr, conv_ptr, v_c, in_e, held_e, K, BLOCK_K)
-        v = convolved(v_window, taps_ptr, v_c, in_e, K, BLOCK_K)
-        decay = tl.exp(log_decay(a, a_log, tl.load(dt_bias_ptr + h).to(tl.float32)))
-        k_read = tl.sum(k[:, None] * state, 0) * decay
-        q_read = tl.sum(q[:, None] * state, 0) * decay
-        delta = tl.sigmoid(b) * (v - k_read)
-        o = q_read + met * delta
-        state = state * decay + k[:, None] * delta[None, :]
-        tl.store(state_ptr, state, mask=live_d[:, None] & in_e[None, :])
-        o = o * tl.rsqrt(tl.sum(o * o, 0) / E + eps) * norm * silu(z)
-        to = out_ptr + (row * G * R + h) * E + e
-        tl.store(to, o.to(out_ptr.dtype.element_ty), mask=in_e)
-        tl.debug_barrier()  # a place is read by one thread and written by another
-        keep_newest(conv_ptr, v_window, v_c, live_e, K, BLOCK_K)
-    keep_newest(conv_ptr, q_window, q_c, live_d, K, BLOCK_K)
-    keep_newest(conv_ptr, k_window, k_c, live_d, K, BLOCK_K)
+    o = o * tl.rsqrt(tl.sum(o * o, 0) / E + eps) * norm * silu(z)
+    tl.store(out_ptr + head * E + e, o.to(out_ptr.dtype.element_ty), mask=in_e)

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from mstar_core.launch import launch
 from mstar_core.ops.gated_delta import GatedDeltaRows, GdnPools, GdnWeights
-from mstar_triton.backend import AMD, FUSED
-from mstar_triton.gated_delta.decode_kernels import decode_kernel
+from mstar_triton.backend import AMD, FUSED, early
+from mstar_triton.gated_delta.decode_kernels import enter_kernel, step_kernel
 from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_kernel
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 MIX_TOKENS, FINISH_TOKENS = 32, 16
+FEW_HEADS = 64
+"""Of all rows of a decode step: parts of 16 features of so many have a warp each to run in."""
 PART_E = 32
 """Value features of one program of the scan: four programs share a head of 128."""
 
@@ -70,28 +72,36 @@ def decode(
 ) -> None:  # fmt: skip
     """One token of each row, or of each row of the lead, into ``out_TV``."""
     rows = len(plan.slots_B) if plan.num_lead_1 is None else plan.lead_rows
-    block_d, block_e = pow2(sizes.k_dim), pow2(sizes.v_dim)
+    G, H, D, E = sizes.num_k_heads, sizes.num_v_heads, sizes.k_dim, sizes.v_dim
+    C, K = sizes.channels, sizes.conv_taps
+    fresh_B = plan.fresh_B.contiguous()
+    mixed_BC = torch.empty((rows, C), dtype=torch.float32, device=out_TV.device)
+    o_BV = torch.empty((rows, H * E), dtype=torch.float32, device=out_TV.device)
+    arrived_BH = torch.empty((rows, H), dtype=torch.int32, device=out_TV.device)
     launch(
-        decode_kernel[(rows, sizes.num_k_heads)],
-        x.qkv_TC, x.z_TV, x.b_TH, x.a_TH, weights.conv_CK, weights.A_log_H, weights.dt_bias_H,
-        weights.norm_D, pools.conv_SCK, pools.ssm_SHDE, plan.slots_B, plan.fresh_B.contiguous(),
-        plan.num_lead_1, out_TV, x.qkv_TC.stride(0), x.z_TV.stride(0), x.b_TH.stride(0),
-        x.a_TH.stride(0), plan.slots_B.stride(0), pools.conv_SCK.stride(0),
+        enter_kernel[(rows, 2 * G + H)],
+        x.qkv_TC, weights.conv_CK, pools.conv_SCK, plan.slots_B, fresh_B, plan.num_lead_1,
+        mixed_BC, arrived_BH, x.qkv_TC.stride(0), plan.slots_B.stride(0), pools.conv_SCK.stride(0),
+        G=G, D=D, E=E, C=C, K=K, BLOCK_C=pow2(max(D, E)),
+        BLOCK_K=int(triton.next_power_of_2(K)), num_warps=1, **early(x.qkv_TC), **FUSED,
+    )  # fmt: skip
+    part = decode_options(rows * H, pow2(E))
+    launch(
+        step_kernel[(triton.cdiv(E, part["PART_E"]), H, rows)],
+        mixed_BC, x.z_TV, x.b_TH, x.a_TH, weights.A_log_H, weights.dt_bias_H, weights.norm_D,
+        pools.ssm_SHDE, plan.slots_B, fresh_B, plan.num_lead_1, o_BV, arrived_BH, out_TV,
+        x.z_TV.stride(0), x.b_TH.stride(0), x.a_TH.stride(0), plan.slots_B.stride(0),
         pools.ssm_SHDE.stride(0), weights.eps,
-        **sizes.constants, K=sizes.conv_taps, BLOCK_D=block_d, BLOCK_E=block_e,
-        BLOCK_K=int(triton.next_power_of_2(sizes.conv_taps)),
-        **decode_options(block_d * block_e), **FUSED,
+        **sizes.constants, C=C, BLOCK_D=pow2(D), BLOCK_E=pow2(E), **part,
+        **early(x.qkv_TC), **FUSED,
     )  # fmt: skip
 
 
-def decode_options(features: int) -> dict[str, int]:
-    """A state of 128 x 128 takes half of a multiprocessor, so that one is read as one is written.
-
-    What the compiler would like, 162 registers a thread, leaves room for one state alone.
-    """
-    if features <= 4096:
-        return {"num_warps": 4}
-    return {"num_warps": 8} if AMD else {"num_warps": 8, "maxnreg": 128}
+def decode_options(heads: int, block_e: int) -> dict[str, int]:
+    """How wide a part of a state is: a few heads are cut fine, many are read in whole lines."""
+    if heads <= FEW_HEADS or block_e <= 16:
+        return {"PART_E": 16, "num_warps": 1}
+    return {"PART_E": min(64, block_e), "num_warps": 4}
 
 
 def prefill(
