@@ -34,7 +34,7 @@ def bounded(exchange: Exchange, request: Request) -> Request:
 
 def tokens_of(request: Request) -> int:
     """What ``request`` may hold: its prompt and all that it may generate."""
-    return len(request.arrays["ids"]) + request.max_new_tokens
+    return max(map(len, request.arrays.values())) + request.max_new_tokens
 
 
 async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:

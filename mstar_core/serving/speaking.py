@@ -12,19 +12,20 @@ from attrs import define
 from starlette.responses import Response
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.model.front import Front
+from mstar_core.model.front import Front, Request
+from mstar_core.model.speech import Joined, voices_of
 from mstar_core.serving.codec import to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.following import admitted, followed
+from mstar_core.serving.following import bounded, followed, tokens_of
 from mstar_core.serving.link import Arrived, Ended
-from mstar_core.serving.media.encode import MEDIA, Encoder, encoder, offered
+from mstar_core.serving.media.encode import MEDIA, RATES, Encoder, encoder, offered
 from mstar_core.serving.protocol.audio import (
-    SPEECH_NO_OPS,
     SpeechBody,
     SpeechDeltaEvent,
     SpeechDoneEvent,
     SpeechUsage,
+    Voices,
 )
 from mstar_core.serving.protocol.reading import body_of, check_model, unsupported
 from mstar_core.serving.sse import DONE, event
@@ -33,35 +34,58 @@ from mstar_core.serving.streaming import Stream
 _PAUSE_S = 0.01
 
 
+OPTIONS = ("language", "instructions")
+"""Fields that a front takes where its ``speech_options`` say so."""
+
+
 async def speak(exchange: Exchange) -> Response:
     """The answer to a request for speech. Raises ApiError and RequestError."""
-    body: SpeechBody = await body_of(exchange, SpeechBody, SPEECH_NO_OPS)
-    _check(exchange, body)
+    body: SpeechBody = await body_of(exchange, SpeechBody, {})
     front, _ = exchange.service.loaded()
+    _check(exchange, body, front)
     rate = int(front.traits()["sample_rate"])
+    style, new_rate = body.response_format, body.sample_rate
     if body.stream_format == "sse":
         stream = Stream(exchange)
     else:
-        media = MEDIA[body.response_format]
-        if body.response_format == "pcm":
-            media = f"{media};rate={rate};channels=1"
+        media = MEDIA[style]
+        if style == "pcm":
+            media = f"{media};rate={new_rate or rate};channels=1"
         stream = Stream(exchange, media_type=media, comment=None)
     speech = _Speech(
         exchange=exchange,
         front=front,
         stream=stream,
-        encoder=encoder(body.response_format, rate),
+        encoder=encoder(style, rate, new_rate),
+        joined=Joined(rate),
         rate=rate,
         events=body.stream_format == "sse",
     )
     return await stream.begin(speech.told(body))
 
 
-def _check(exchange: Exchange, body: SpeechBody) -> None:
+async def voices(exchange: Exchange) -> Response:
+    """What may be asked of the model's voice. Raises ApiError where it does not speak."""
+    front, card = exchange.service.loaded()
+    if "speech" not in card.capabilities:
+        raise ApiError("route_not_offered", "This model does not speak.")
+    told = Voices(**voices_of(front.traits()))
+    return Response(to_json(told), media_type="application/json")
+
+
+def _check(exchange: Exchange, body: SpeechBody, front: Front) -> None:
     """Raise ApiError for what is not offered, or is too long."""
     check_model(exchange, body.model)
-    if body.response_format not in offered():
+    style, new_rate = body.response_format, body.sample_rate
+    if style not in offered():
         raise unsupported("response_format", f"What is written is {', '.join(offered())}")
+    if new_rate is not None and new_rate not in RATES.get(style, (new_rate,)):
+        known = ", ".join(map(str, RATES[style]))
+        message = f"`sample_rate` of {style} is one of {known}; wav, flac and pcm have any."
+        raise ApiError("invalid_value", message, param="sample_rate")
+    for name in OPTIONS:
+        if getattr(body, name) and name not in front.speech_options():
+            raise unsupported(name, "This model does not take it")
     most = exchange.service.limits.max_speech_chars
     if len(body.input) > most:
         message = f"`input` has {len(body.input)} characters; at most {most} are spoken."
@@ -76,33 +100,49 @@ class _Speech:
     front: Front
     stream: Stream
     encoder: Encoder
+    joined: Joined
     rate: int
     events: bool
     """Written as events, instead of the bytes themselves."""
     samples: int = 0
+    is_last: bool = False
+    """No part follows the one that is spoken."""
 
     async def told(self, body: SpeechBody) -> None:
-        """Ask the engine for the sound and write it as it comes."""
+        """Ask the engine for the sound and write it as it comes, a part of the text at a time."""
+        made = await asyncio.to_thread(self._requests, body)
+        requests = [bounded(self.exchange, request) for request in made]
+        self.exchange.admit(tokens=max(map(tokens_of, requests)))
+        ends: list[Ended] = []
+        for number, request in enumerate(requests, 1):
+            self.is_last = number == len(requests)
+            ends.append(await followed(self.exchange, request, self._take))
+            await self._say(self.joined.end())
+        await self._write(await asyncio.to_thread(self.encoder.finish))
+        if any(ended.reason == "length" for ended in ends):
+            self.exchange.line["outcome"] = "length"
+        if self.events:
+            self.stream.write(event(to_json(SpeechDoneEvent(usage=_usage(ends)))) + DONE)
+
+    def _requests(self, body: SpeechBody) -> list[Request]:
         options: dict[str, Any] = {"voice": body.voice, "speed": body.speed}
+        options |= {name: given for name in OPTIONS if (given := getattr(body, name))}
         if body.seed is not None:
             settings = {**self.front.default_sampling(), "seed": body.seed}
             options["sampling"] = SamplingSettings(**settings)
-        request = await asyncio.to_thread(self.front.speech_request, body.input, **options)
-        ended = await followed(self.exchange, admitted(self.exchange, request), self._take)
-        await self._write(await asyncio.to_thread(self.encoder.finish))
-        self.exchange.line["audio_out_s"] = self.samples / self.rate
-        if self.events:
-            self.stream.write(event(to_json(SpeechDoneEvent(usage=_usage(ended)))) + DONE)
+        return self.front.speech_requests(body.input, **options)
 
     async def _take(self, arrived: Arrived) -> None:
-        ids = [token for token in arrived.tokens if token not in self.front.stop_ids]
-        if ids:
-            await self._write(await asyncio.to_thread(self._encoded, ids))
+        samples_T = self.front.sound(arrived.tokens, arrived.items)
+        if len(samples_T):
+            await self._say(self.joined.push(samples_T, last=self.is_last))
 
-    def _encoded(self, ids: list[int]) -> bytes:
-        samples_T: np.ndarray = self.front.sound(ids, {})
+    async def _say(self, samples_T: np.ndarray) -> None:
+        if not len(samples_T):
+            return
         self.samples += len(samples_T)
-        return self.encoder.push(samples_T)
+        self.exchange.line["audio_out_s"] = self.samples / self.rate
+        await self._write(await asyncio.to_thread(self.encoder.push, samples_T))
 
     async def _write(self, data: bytes) -> None:
         """Write ``data`` as the client reads, so that a long sound is no sign of a slow reader."""
@@ -120,9 +160,7 @@ class _Speech:
         self.stream.write(data)
 
 
-def _usage(ended: Ended) -> SpeechUsage:
-    return SpeechUsage(
-        input_tokens=ended.prompt_items,
-        output_tokens=ended.generated,
-        total_tokens=ended.prompt_items + ended.generated,
-    )
+def _usage(ends: list[Ended]) -> SpeechUsage:
+    asked = sum(ended.prompt_items for ended in ends)
+    given = sum(ended.generated for ended in ends)
+    return SpeechUsage(input_tokens=asked, output_tokens=given, total_tokens=asked + given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -20,7 +21,7 @@ MAKERS: dict[str, Callable[[Front], Request]] = {
     "text": lambda front: front.text_request("Hello"),
     "chat": lambda front: front.chat_request([{"role": "user", "content": "Hello"}]),
     "audio": lambda front: front.audio_request(np.zeros(RATE, np.float32), RATE, **_spoken(front)),
-    "speech": lambda front: front.speech_request("Hello"),
+    "speech": lambda front: front.speech_request("Hello", **_voiced(front)),
 }
 """Capability → a small request of it."""
 
@@ -42,6 +43,8 @@ async def warm_up(service: Service, front: Front, link: RemoteLink, kind: str) -
     while True:
         arrived = await generation.arrived()
         tokens += arrived.tokens
+        if kind == "speech":
+            front.sound(arrived.tokens, arrived.items)
         if arrived.ended is not None:
             break
     error, code = arrived.ended.error, arrived.ended.code
@@ -58,3 +61,10 @@ def _spoken(front: Front) -> dict[str, str]:
     """A language that the model knows, as some models want to be told one."""
     languages = front.traits().get("languages")
     return {"language": languages[0]} if languages else {}
+
+
+def _voiced(front: Front) -> dict[str, Any]:
+    """A voice that the model has, where it has some and none is its own."""
+    traits = front.traits()
+    voices = [] if traits.get("default_voice") else traits.get("voices")
+    return {"voice": voices[0]} if voices else {}

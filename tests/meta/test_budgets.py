@@ -8,6 +8,7 @@ LONG_MODULES = {
     "mstar_core/hookspecs.py": "the reference of every hook in one page; mostly docstrings",
     "mstar_core/config/schema.py": "the whole configuration in one page; mostly field texts",
     "mstar_core/client/calls.py": "every call as data, in one page",
+    "mstar_core/serving/messages.py": "every message between API and engine process, in one page",
     "mstar_core/engine/core.py": "the loop's turn, whose order of acts is read in one place",
     "mstar_core/engine/capture.py": "a bucket: wanted, captured, chosen; one record of three uses",
     "mstar_core/engine/lifecycle.py": "every call of room, take, plan and commit in one file",

@@ -19,7 +19,6 @@ HEARING_NO_OPS: dict[str, tuple[object, ...]] = {
     "known_speaker_references": (None, []),
     "diarize": (None, False, "false"),
 }
-SPEECH_NO_OPS: dict[str, tuple[object, ...]] = {"instructions": (None, "")}
 """Fields that are known and not offered, and their values that ask for nothing."""
 
 
@@ -128,8 +127,27 @@ class SpeechBody:
     response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] = "mp3"
     """``pcm`` is 16 bit, little endian, one channel."""
     speed: Annotated[float, Meta(ge=0.25, le=4)] = 1.0
+    language: Word | None = None
+    """One of the model's; absent is its own, which may be to find it out."""
+    instructions: Annotated[str, Meta(max_length=1 << 16)] | None = None
+    """In words, how to speak."""
+    sample_rate: Annotated[int, Meta(ge=8_000, le=48_000)] | None = None
+    """Samples per second; absent is the model's own."""
     stream_format: Literal["audio", "sse"] = "audio"
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+
+
+@frozen(kw_only=True)
+class Voices:
+    """What may be asked of a model that speaks."""
+
+    voices: Annotated[list[Word], Meta(max_length=BIG)]
+    default_voice: Word | None
+    """The voice of requests that name none; null: there is none, or the model needs no name."""
+    languages: Annotated[list[Word], Meta(max_length=BIG)]
+    default_language: Word | None
+    sample_rate: Annotated[int, Meta(ge=1, le=BIG)]
+    """Of the sound that the model makes."""
 
 
 @frozen(kw_only=True)
