@@ -145,3 +145,24 @@ def test_a_bucket_that_cannot_be_captured_ends_the_start_where_all_are_required(
     core, _ = open_ledger(tmp_path / "after", (*SETS, PAGES, "engine.graphs=off"), device="cuda")
     request = ledger_request([1, 2], 3, 5)
     assert run_all(core, [request])[request.id].ids == continuation([1, 2], 3, 5)
+
+
+def test_rounds_of_requests_reserve_no_more_memory_than_the_first():
+    """More requests than rows, of many lengths, eager steps among them; round after round."""
+    sets = ("device=cuda", "engine.in_flight=2", "engine.capture.tokens=[16]")
+    core, _, _ = open_core("qwen35_tiny", (*SETS, *sets, "model.dtype=bf16"))
+    reserved = []
+    for turn in range(6):
+        requests = [
+            Request(
+                arrays={"ids": (torch.arange(3 + 5 * i) * 7 % 200).numpy()},
+                max_new_tokens=8 + 3 * i,
+                ignore_stop_ids=True,
+            )
+            for i in range(20)
+        ]
+        found = run_all(core, requests)
+        assert [found[r.id].error for r in requests] == [None] * len(requests), turn
+        reserved.append(torch.cuda.memory_reserved())  # noqa: TID251
+    assert core.stats()["eager"] > 0
+    assert reserved == reserved[:1] * len(reserved)
