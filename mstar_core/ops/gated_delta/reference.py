@@ -13,7 +13,7 @@ from mstar_core.ops.functional import gated_rms_norm, l2_norm
 from mstar_core.ops.gated_delta.contract import GatedDeltaRows, GdnPools, GdnWeights
 from mstar_core.ops.gated_delta.conv import convolve, convolve_one
 from mstar_core.ops.gated_delta.delta import CHUNK, delta_chunks, delta_step
-from mstar_core.ops.gated_delta.rows import Rows, blank, live, select
+from mstar_core.ops.gated_delta.rows import Rows, gathered, scatter
 from mstar_core.ops.lead import in_lead, joined
 
 
@@ -56,11 +56,11 @@ def recur(
     rows: Rows,
 ) -> Tensor:
     """The definition of :class:`Recur`."""
-    held_BHDE = ssm_SHDE[rows.slots_B]
+    held_BHDE, before_BHDE = gathered(ssm_SHDE, rows)
     streams = streams_of(mixed_TC, b_TH, a_TH, weights, ssm_SHDE.shape[1:])
     advance = _recur_one if rows.decode else _recur
-    o_THE, state_BHDE = advance(streams, select(~blank(rows), held_BHDE, 0), rows)
-    ssm_SHDE.index_copy_(0, rows.slots_B, select(live(rows), state_BHDE, held_BHDE))
+    o_THE, after_BHDE = advance(streams, before_BHDE, rows)
+    scatter(ssm_SHDE, rows, after_BHDE, held_BHDE)
     return o_THE
 
 
@@ -112,12 +112,11 @@ class Mixer:
         rows: Rows,
     ) -> Tensor:
         qkv_TC, z_TV, b_TH, a_TH = x
-        held_BCK = pools.conv_SCK[rows.slots_B]
-        window_BCK = select(~blank(rows), held_BCK, 0)
+        held_BCK, window_BCK = gathered(pools.conv_SCK, rows)
         through = convolve_one if rows.decode else convolve
         mixed_TC, window_BCK = through(qkv_TC, weights.conv_CK, window_BCK, rows)
         o_THE = self.recur(mixed_TC, b_TH, a_TH, weights, pools.ssm_SHDE, rows)
-        pools.conv_SCK.index_copy_(0, rows.slots_B, select(live(rows), window_BCK, held_BCK))
+        scatter(pools.conv_SCK, rows, window_BCK, held_BCK)
         gate_THE = z_TV.view(o_THE.shape)
         out_THE = gated_rms_norm(o_THE, gate_THE, weights.norm_D, weights.eps)
         return out_THE.flatten(1).to(qkv_TC.dtype)
@@ -126,19 +125,28 @@ class Mixer:
 step = Mixer().step
 
 
+def heads_of(mixed_TC: Tensor, sizes: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys ``[T, G, D]``, values ``[T, H, E]`` of convolved channels, where they lie.
+
+    ``sizes`` is ``(H, D, E)``.
+    """
+    T, C = mixed_TC.shape
+    H, D, E = sizes
+    keys = (C - H * E) // 2
+    q, k, v = torch.split(mixed_TC, [keys, keys, H * E], 1)
+    return q.view(T, -1, D), k.view(T, -1, D), v.view(T, H, E)
+
+
 def streams_of(
     mixed_TC: Tensor, b_TH: Tensor, a_TH: Tensor, weights: GdnWeights, sizes: torch.Size
 ) -> Streams:
     """What meets the states, from convolved channels and raw gates; ``sizes`` is ``(H, D, E)``."""
-    T, C = mixed_TC.shape
-    H, D, E = sizes
-    keys = (C - H * E) // 2
-    q, k, v = torch.split(mixed_TC, [keys, keys, H * E], -1)
+    q_TGD, k_TGD, v_THE = heads_of(mixed_TC, sizes)
     decay = F.softplus(a_TH.float() + weights.dt_bias_H.float())
     return Streams(
-        q=l2_norm(q.reshape(T, -1, D)) * D**-0.5,
-        k=l2_norm(k.reshape(T, -1, D)),
-        v=v.reshape(T, H, E),
+        q=l2_norm(q_TGD) * q_TGD.shape[-1] ** -0.5,
+        k=l2_norm(k_TGD),
+        v=v_THE,
         g=-weights.A_log_H.float().exp() * decay,
         beta=b_TH.float().sigmoid(),
     )

@@ -41,6 +41,17 @@ def select(take_B: Tensor, x: Tensor, other: Tensor | float) -> Tensor:
     return torch.where(take_B.view(-1, *[1] * (x.dim() - 1)), x, other)
 
 
+def gathered(pool_S: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """``[B, …]`` twice: what the rows' slots hold, and what the rows begin from."""
+    held_B = pool_S[rows.slots_B]
+    return held_B, select(~blank(rows), held_B, 0)
+
+
+def scatter(pool_S: Tensor, rows: Rows, after_B: Tensor, held_B: Tensor) -> None:
+    """Write what live rows came to into their slots; other slots hold what they held."""
+    pool_S.index_copy_(0, rows.slots_B, select(live(rows), after_B, held_B))
+
+
 @contextmanager
 def slots_in_place(pool_S: Tensor, rows: Rows) -> Iterator[None]:
     """Inside, a kernel may take every row's state from its slot and leave it there.

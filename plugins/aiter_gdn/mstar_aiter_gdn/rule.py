@@ -23,8 +23,8 @@ from torch import Tensor
 
 from mstar_core.launch import launch
 from mstar_core.ops.gated_delta import GdnWeights
-from mstar_core.ops.gated_delta.reference import Streams, streams_of
-from mstar_core.ops.gated_delta.rows import Rows, blank, live, select, slots_in_place
+from mstar_core.ops.gated_delta.reference import Streams, heads_of, streams_of
+from mstar_core.ops.gated_delta.rows import Rows, gathered, live, scatter, slots_in_place
 from mstar_core.ops.schedule import Schedules
 
 CHUNK = 64
@@ -139,14 +139,13 @@ class DeltaRule:
         return out_THE
 
     def _one_by_one(self, streams: Streams, pool_SHED: Tensor, rows: Rows) -> Tensor:
-        held_BHED = pool_SHED[rows.slots_B]
-        before_BHDE = select(~blank(rows), held_BHED, 0).transpose(-1, -2).contiguous()
+        held_BHED, before_BHED = gathered(pool_SHED, rows)
+        before_BHDE = before_BHED.transpose(-1, -2).contiguous()
         after_BHDE = torch.empty_like(before_BHDE)
         given = self._packed(streams) | {"cu_seqlens": bounds_of(rows)}
         out_1THE = torch.empty_like(given["v"])
         launch(self._sequential, given, before_BHDE, after_BHDE, out_1THE)
-        after_BHED = after_BHDE.transpose(-1, -2)
-        pool_SHED.index_copy_(0, rows.slots_B, select(live(rows), after_BHED, held_BHED))
+        scatter(pool_SHED, rows, after_BHDE.transpose(-1, -2), held_BHED)
         return out_1THE[0]
 
     def _sequential(
@@ -172,14 +171,12 @@ class DeltaRule:
         self, mixed_BC: Tensor, b_BH: Tensor, a_BH: Tensor, weights: GdnWeights, sizes: torch.Size
     ) -> dict[str, Tensor]:
         """Heads as they leave the convolution and raw gates: the kernel norms and gates them."""
-        H, D, E = sizes
-        B, keys = len(mixed_BC), (mixed_BC.shape[1] - H * E) // 2
-        parts = torch.split(mixed_BC.to(self.dtype), [keys, keys, H * E], 1)
-        q, k, v = (x.contiguous() for x in parts)
+        heads = heads_of(mixed_BC.to(self.dtype), sizes)
+        q_B1GD, k_B1GD, v_B1HE = (x[:, None].contiguous() for x in heads)
         return {
-            "query": q.view(B, 1, -1, D),
-            "key": k.view(B, 1, -1, D),
-            "value": v.view(B, 1, H, E),
+            "query": q_B1GD,
+            "key": k_B1GD,
+            "value": v_B1HE,
             "a": a_BH[:, None].to(self.dtype).contiguous(),
             "b": b_BH[:, None].to(self.dtype).contiguous(),
             "dt_bias": weights.dt_bias_H.to(self.dtype),

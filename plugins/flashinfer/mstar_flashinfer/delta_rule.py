@@ -19,8 +19,8 @@ from torch import Tensor
 
 from mstar_core.launch import launch
 from mstar_core.ops.gated_delta import GdnWeights
-from mstar_core.ops.gated_delta.reference import streams_of
-from mstar_core.ops.gated_delta.rows import Rows, blank, live, select, slots_in_place
+from mstar_core.ops.gated_delta.reference import heads_of, streams_of
+from mstar_core.ops.gated_delta.rows import Rows, gathered, scatter, slots_in_place
 
 Given = Mapping[str, Tensor]
 """What a kernel reads of the step, by the library's names."""
@@ -86,11 +86,10 @@ class DeltaRule:
         self, pool_SHED: Tensor, rows: Rows, kernel: Kernel, given: Given, out_THE: Tensor
     ) -> None:
         """``kernel`` from the rows' states to those behind the step, scattered where live."""
-        held_BHED = pool_SHED[rows.slots_B]
-        before_BHED = select(~blank(rows), held_BHED, 0)
+        held_BHED, before_BHED = gathered(pool_SHED, rows)
         after_BHED = torch.empty_like(before_BHED)
         launch(kernel, given, before_BHED, after_BHED, out_THE)
-        pool_SHED.index_copy_(0, rows.slots_B, select(live(rows), after_BHED, held_BHED))
+        scatter(pool_SHED, rows, after_BHED, held_BHED)
 
     def _out(self, mixed_TC: Tensor, H: int, E: int) -> Tensor:
         return torch.empty(len(mixed_TC), H, E, dtype=self.dtype, device=mixed_TC.device)
@@ -127,14 +126,12 @@ class DeltaRule:
         self, mixed_BC: Tensor, b_BH: Tensor, a_BH: Tensor, weights: GdnWeights, sizes: torch.Size
     ) -> dict[str, Tensor]:
         """Heads as they leave the convolution and raw gates: the kernel norms and gates them."""
-        H, D, E = sizes
-        B, keys = len(mixed_BC), (mixed_BC.shape[1] - H * E) // 2
-        parts = torch.split(mixed_BC.to(self.dtype), [keys, keys, H * E], 1)
-        q, k, v = (x.contiguous() for x in parts)
+        heads = heads_of(mixed_BC.to(self.dtype), sizes)
+        q_B1GD, k_B1GD, v_B1HE = (x[:, None].contiguous() for x in heads)
         return {
-            "q": q.view(B, 1, -1, D),
-            "k": k.view(B, 1, -1, D),
-            "v": v.view(B, 1, H, E),
+            "q": q_B1GD,
+            "k": k_B1GD,
+            "v": v_B1HE,
             "A_log": weights.A_log_H.float(),
             "a": a_BH[:, None].to(self.dtype).contiguous(),
             "dt_bias": weights.dt_bias_H.float(),
