@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define
+from attrs import define, evolve
 from torch import Tensor
 
 from mstar_core.dtypes import torch_dtype_named
@@ -145,14 +145,15 @@ class NodeRuntime:
         walk, planner = self.walks[bucket.walk], self.tables
         slots_B = tensors[RESIDENT, "slots_B"]
         cells = planner.gather(slots_B, *(tensors[RESIDENT, name] for name in STAGED_CELLS))
+        rows = ResidentRows.of(slots_B, planner.constants_3W, bucket.variant)
         plans: dict[str, Plan] = {}
         for key, span in self.resident_spans(walk.name).items():
-            rows = ResidentRows(real_B=slots_B != 0, span=span, variant=bucket.variant)
             resource: Any = self.resources[key]
-            plans[key] = resource.resident_plan(cells.get(key, {}), rows, plans)
+            given = evolve(rows, span=span)
+            plans[key] = resource.resident_plan(cells.get(key, {}), given, plans)
         edges, places = dict[str, Plan](), dict[Key, Tensor]()
         for name, ring in self.filled(walk.name).items():
-            plan = ring.resident_plan(cells[ring.key], slots_B != 0)
+            plan = ring.resident_plan(cells[ring.key], rows.real_B)
             edges[ring.key], places[EDGES, name] = plan, plan.places_B
         reads = self._forward(walk, plans, {**tensors, **places})
         planner.advance(slots_B, self.advance(walk.name))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from attrs import frozen
 from torch import Tensor
 
@@ -45,6 +46,31 @@ class ResidentRows:
     """Tokens that each real row adds to this resource: 1, or 0 where it only reads."""
     variant: int = 0
     """The bucket's variant."""
+    order_B: Tensor
+    """int32: 0, 1, 2 and so on. It and the next two are made once for all steps: not written."""
+    ones_B: Tensor
+    """int32."""
+    zeros_B: Tensor
+    """int32."""
+
+    @classmethod
+    def of(cls, slots_B: Tensor, constants_3W: Tensor, variant: int) -> ResidentRows:
+        """Rows that add one token each; the constants are :func:`row_constants`."""
+        order_B, ones_B, zeros_B = constants_3W[:, : len(slots_B)]
+        return cls(
+            real_B=slots_B != 0,
+            span=1,
+            variant=variant,
+            order_B=order_B,
+            ones_B=ones_B,
+            zeros_B=zeros_B,
+        )
+
+
+def row_constants(width: int) -> Tensor:
+    """int32 ``[3, width]``: the order of rows, ones, zeros."""
+    order_W = torch.arange(width, dtype=torch.int32)
+    return torch.stack((order_W, torch.ones_like(order_W), torch.zeros_like(order_W)))
 
 
 @runtime_checkable

@@ -111,9 +111,10 @@ class Tables:
         cells = planner.gather(slots_B, cells_2K[0], cells_2K[1], torch.tensor([count]))
         plans: dict[str, Plan] = {}
         spans = {key: int(key not in self.reads) for key in world.resources}
+        step = ResidentRows.of(slots_B, planner.constants_3W, variant)
         for key, span in spans.items():
             resource: Any = world.resources[key]
-            given = ResidentRows(real_B=slots_B != 0, span=span, variant=variant)
+            given = attrs.evolve(step, span=span)
             plans[key] = resource.resident_plan(cells.get(key, {}), given, plans)
         advance_N = planner.layout.advance(spans)
         planner.advance(slots_B, advance_N)

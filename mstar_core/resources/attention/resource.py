@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict, Unpack
 
-import torch
 from attrs import define, evolve, frozen
 from torch import Tensor
 
@@ -213,15 +212,14 @@ class AttentionResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> AttentionPlan:
         kv = self._kv_plan(upstream)
-        row_T = torch.arange(len(rows.real_B), dtype=torch.int32, device=rows.real_B.device)
         return AttentionPlan(
             pages_BW=kv.pages_BW,
             kv_lens_B=kv.kv_lens_B,
             before_B=kv.before_B,
-            q_starts_B=row_T,
-            q_lens_B=torch.ones_like(row_T),
-            row_T=row_T,
-            col_T=torch.zeros_like(row_T),
+            q_starts_B=rows.order_B,
+            q_lens_B=rows.ones_B,
+            row_T=rows.order_B,
+            col_T=rows.zeros_B,
             write_T=kv.write_T,
             max_q=1,
             decode=1,

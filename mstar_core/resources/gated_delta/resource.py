@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
 from attrs import asdict, define, evolve, frozen
 from torch import Tensor
 
@@ -150,14 +149,13 @@ class GatedDeltaResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> GatedDeltaPlan:
         state = self._state_plan(upstream)
-        row_T = torch.arange(len(rows.real_B), dtype=torch.int32, device=rows.real_B.device)
         return GatedDeltaPlan(
             slots_B=state.slots_B,
             fresh_B=state.fresh_B,
-            q_starts_B=row_T,
-            q_lens_B=torch.ones_like(row_T),
-            row_T=row_T,
-            col_T=torch.zeros_like(row_T),
+            q_starts_B=rows.order_B,
+            q_lens_B=rows.ones_B,
+            row_T=rows.order_B,
+            col_T=rows.zeros_B,
             max_q=1,
             decode=1,
         )

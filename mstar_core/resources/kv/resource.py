@@ -185,15 +185,17 @@ class KVResource(Resource):
     ) -> KVPlan:
         before_B, pages_BW = cells["length"], cells["pages"]
         after_B = before_B + rows.span * rows.real_B
-        write_T = torch.zeros_like(before_B)
-        if rows.span:
+        if not rows.span:
+            write_T = torch.zeros_like(before_B)
+        else:
             page_B = pages_BW.gather(1, (before_B // self.page_tokens)[:, None])[:, 0]
             write_T = page_B * self.page_tokens + before_B % self.page_tokens
+            write_T *= rows.real_B
         return KVPlan(
             pages_BW=pages_BW.int(),
             before_B=before_B.int(),
             kv_lens_B=after_B.int(),
-            write_T=write_T * rows.real_B,
+            write_T=write_T,
             W=self.table.width,
         )
 

@@ -46,38 +46,38 @@ class PositionResource(Resource):
     """int64 per request: tokens so far, steps in flight included."""
     offset: np.ndarray
     """int64 per request."""
-    frequency_r: Tensor
-    """float32 ``[rotary_dim / 2]``, radians per position."""
-    axis_r: Tensor
-    """int64 ``[rotary_dim / 2]``: which axis turns the frequency (0 time, 1 height, 2 width)."""
+    frequency_R: Tensor
+    """float32 ``[rotary_dim]``, radians per position, in two equal halves."""
+    axis_R: Tensor
+    """int64 ``[rotary_dim]``: which axis turns the frequency (0 time, 1 height, 2 width)."""
 
     @classmethod
     def build(cls, spec: ResourceSpec, env: BuildEnv) -> PositionResource:
         options = read_settings(PositionOptions, spec.options, f"resource {spec.key}.options")
         read_settings(PositionConfig, env.config, f"resources.{spec.key}")
         half = options.rotary_dim // 2
-        frequency_r = env.claim(spec.key, "frequency", (half,), torch.float32)
-        axis_r = env.claim(spec.key, "axis", (half,), torch.int64)
+        frequency_R = env.claim(spec.key, "frequency", (2 * half,), torch.float32)
+        axis_R = env.claim(spec.key, "axis", (2 * half,), torch.int64)
         if half:
             even = torch.arange(0, options.rotary_dim, 2, dtype=torch.int64).float()
-            frequency_r.copy_(1.0 / options.theta ** (even / options.rotary_dim))
-            axis_r.copy_(torch.from_numpy(axes(options)))
+            frequency_R.copy_((1.0 / options.theta ** (even / options.rotary_dim)).repeat(2))
+            axis_R.copy_(torch.from_numpy(axes(options)).repeat(2))
         return cls(
             key=spec.key,
             options=options,
             length=env.table.column(np.int64),
             offset=env.table.column(np.int64),
-            frequency_r=frequency_r,
-            axis_r=axis_r,
+            frequency_R=frequency_R,
+            axis_R=axis_R,
         )
 
     def rope(self, plan: PositionPlan) -> tuple[Tensor, Tensor]:
         """``cos_TR, sin_TR`` float32 of each token's position; features i and i + R/2 share one."""
-        return _turn(plan.positions_T[:, None] * self.frequency_r)
+        return _turn(plan.positions_T[:, None] * self.frequency_R)
 
     def rope3(self, positions_3T: Tensor) -> tuple[Tensor, Tensor]:
         """``cos_TR, sin_TR`` of explicit time, height and width positions (int64 ``[3, T]``)."""
-        return _turn(positions_3T[self.axis_r].T * self.frequency_r)
+        return _turn(positions_3T[self.axis_R].T * self.frequency_R)
 
     def check(self, opening: Opening) -> None:
         given = opening.settings.get("position", {})
@@ -150,6 +150,5 @@ def axes(options: PositionOptions) -> np.ndarray:
     return axis_r
 
 
-def _turn(angle_Tr: Tensor) -> tuple[Tensor, Tensor]:
-    cos_Tr, sin_Tr = angle_Tr.cos(), angle_Tr.sin()
-    return torch.cat((cos_Tr, cos_Tr), -1), torch.cat((sin_Tr, sin_Tr), -1)
+def _turn(angle_TR: Tensor) -> tuple[Tensor, Tensor]:
+    return angle_TR.cos(), angle_TR.sin()

@@ -50,7 +50,7 @@ MROPE = {"kind": "mrope", "rotary_dim": 64, "theta": 1e7, "sections": (11, 11, 1
 
 def test_interleaved_axes_take_turns_until_their_sections_are_used_up():
     position = World().build(PositionResource, "position", MROPE)
-    axis_r = position.axis_r.tolist()
+    axis_r = position.axis_R[:32].tolist()
     assert axis_r[:7] == [0, 1, 2, 0, 1, 2, 0]
     assert axis_r[27:] == [0, 1, 2, 0, 1]
     assert [axis_r.count(i) for i in range(3)] == [11, 11, 10]
@@ -59,7 +59,7 @@ def test_interleaved_axes_take_turns_until_their_sections_are_used_up():
 def test_sections_may_lie_one_behind_the_other():
     options = MROPE | {"interleaved": False}
     position = World().build(PositionResource, "position", options)
-    assert position.axis_r.tolist() == [0] * 11 + [1] * 11 + [2] * 10
+    assert position.axis_R.tolist() == ([0] * 11 + [1] * 11 + [2] * 10) * 2
 
 
 def test_text_has_the_same_angles_with_and_without_axes():
@@ -77,7 +77,7 @@ def test_text_has_the_same_angles_with_and_without_axes():
 def test_each_frequency_turns_by_its_own_axis():
     position = World().build(PositionResource, "position", MROPE)
     cos, sin = position.rope3(torch.tensor([[5], [7], [11]]))
-    for r, axis in enumerate(position.axis_r.tolist()):
+    for r, axis in enumerate(position.axis_R[:32].tolist()):
         angle = [5, 7, 11][axis] * 1e7 ** (-2 * r / 64)
         assert cos[0, r].item() == pytest.approx(math.cos(angle), abs=1e-5)
         assert sin[0, r + 32].item() == pytest.approx(math.sin(angle), abs=1e-5)
