@@ -123,14 +123,15 @@ def with_answers(subject):
 
 
 def golden_subject(shared, new, at_once, longest=512):
-    """Golden prompts with transformers' tokens, and as many that begin like them."""
+    """Golden prompts with transformers' tokens, and more prompts that begin like them."""
     folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
     cases = json.loads((folder / "golden.json").read_text())["cases"]
     cases = [case for case in cases if len(case["prompt"]) <= longest]
     prompts = [case["prompt"] for case in cases]
+    begun = [ids[: len(ids) * part // 4 + 1] for part in (3, 2) for ids in prompts]
     asked = [
         Request(arrays={"ids": np.asarray(ids)}, max_new_tokens=new, ignore_stop_ids=True)
-        for ids in [*prompts, *(ids[: len(ids) * 3 // 4 + 1] for ids in prompts)]
+        for ids in [*prompts, *begun]
     ]
     subject = with_answers(Subject(folder=folder, asked=asked, at_once=at_once))
     assert [ids for ids, _ in subject.alone[: len(cases)]] == [c["greedy"][:new] for c in cases]
@@ -161,7 +162,7 @@ def golden_short(shared):
 
 @pytest.fixture(scope="module")
 def golden(shared):
-    return golden_subject(shared, new=16, at_once=32)
+    return golden_subject(shared, new=16, at_once=32, longest=127)
 
 
 @pytest.fixture(scope="module")
