@@ -11,11 +11,17 @@ from collections.abc import Iterator
 _SENTENCE = re.compile(
     r"""[.!?…؟।]+ ["'”’»)\]]* (?=\s)    # before space
       | [。！？｡]+ [”’」』）]*             # before anything
-      | \n\s*\n                         # a paragraph""",
+      | (?=\n\s*\n)                     # of a paragraph""",
     re.VERBOSE,
 )
-_WEAKER = (re.compile(r"\n"), re.compile(r"[,;:–—](?=\s)|[，；：、،]"), re.compile(r"\s"))
+_WEAKER = (
+    re.compile(r"(?=\n)"),
+    re.compile(r"[,;:–—](?=\s)|[，；：、،]"),
+    re.compile(r"(?=\s)"),
+)
 """Ends of lines, of clauses, of words."""
+_AHEAD = 64
+"""Characters behind a part that are looked at."""
 _INITIAL = re.compile(r"(?:^|[\s.(])[^\W\d_]\.$")
 _JOINER = "\u200d"
 
@@ -42,8 +48,8 @@ def _cut(text: str, most: int) -> int:
         return ends[-1]
     for pattern in _WEAKER:
         ends = [match.end() for match in pattern.finditer(text, 0, most + 1)]
-        if ends := [end for end in ends if end <= most]:
-            return ends[-1]
+        if ends and ends[0] <= most:
+            return max(end for end in ends if end <= most)
     cut = most
     while cut > 1 and (_goes_on(text[cut]) or text[cut - 1] == _JOINER):
         cut -= 1
@@ -52,10 +58,10 @@ def _cut(text: str, most: int) -> int:
 
 def _sentence_ends(text: str, most: int) -> Iterator[int]:
     """Where sentences end: not behind an initial, nor where it goes on in small letters."""
-    for match in _SENTENCE.finditer(text, 0, most + 1):
+    for match in _SENTENCE.finditer(text, 0, most + _AHEAD):
         end = match.end()
-        behind = text[end : end + 64].lstrip()
-        is_over = "\n" in match[0] or not behind[:1].islower()
+        behind = text[end : end + _AHEAD]
+        is_over = behind.startswith("\n") or not behind.lstrip()[:1].islower()
         if end <= most and is_over and not _INITIAL.search(text, max(0, end - 3), end):
             yield end
 
