@@ -30,7 +30,7 @@ def main() -> None:
         parser.add_argument(flag, type=type(value), default=value, help=f"default {value}")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--held-out", type=int, default=500, help="instances of each task")
-    parser.add_argument("--only-held-out", action="store_true", help="write heldout.jsonl.gz only")
+    parser.add_argument("--only-held-out", action="store_true", help="write quality.jsonl.gz only")
     given = vars(parser.parse_args())
     out, num, only = given.pop("out"), given.pop("held_out"), given.pop("only_held_out")
     settings = Settings(compiled=not given.pop("eager"), **given)
@@ -38,10 +38,10 @@ def main() -> None:
     tokenizer = make_tokenizer()
     encoder = Encoder(tokenizer)
     if only:
-        heldout.write(out / "heldout.jsonl.gz", encoder, num)
+        heldout.write(out / "quality.jsonl.gz", encoder, num)
         return
     save_tokenizer(tokenizer, out)
-    heldout.write(out / "heldout.jsonl.gz", encoder, min(num, SLICE))
+    heldout.write(out / "quality.jsonl.gz", encoder, min(num, SLICE))
     begin = time.perf_counter()
     model = train(settings, tokenizer)
     round_weights(model)

@@ -17,8 +17,10 @@ from tokenizers import Tokenizer
 from tools.train_micro.tasks import Turn, recall, short, story
 from tools.train_micro.tokenizer import Encoder
 
-SHORT, MIDDLE, LONG = 256, 640, 2304
+SHORT, MIDDLE, LONG = 256, 512, 2304
 """Lengths of rows, tokens: short tasks; stories and near keys; far keys."""
+EVERY = 36_864
+"""Tokens of a batch: a multiple of each length, so that all batches have as many."""
 MOST_DISTANT = 2060
 BARE = 0.06
 """Share of short rows without a template."""
@@ -30,7 +32,7 @@ class Plan:
 
     seed: int
     steps: int
-    tokens: int
+    tokens: int = EVERY
     """Of a batch."""
 
 
@@ -77,10 +79,11 @@ def _opening(rng: Random, length: int, progress: float, encoder: Encoder) -> lis
     if length == SHORT:
         return []
     if length == LONG:
-        return recall(rng, rng.randint(600, MOST_DISTANT), 40, encoder.count)
+        least = 600 if rng.random() < 0.4 else 1700
+        return recall(rng, rng.randint(least, MOST_DISTANT), 40, encoder.count)
     if rng.random() < 0.5:
-        return [turn for _ in range(3) for turn in story(rng, 3)]
-    most = 100 + int(min(1.0, progress / 0.1) * 400)
+        return [turn for _ in range(2) for turn in story(rng, 4)]
+    most = 100 + int(min(1.0, progress / 0.1) * 380)
     return recall(rng, rng.randint(20, most), 20, encoder.count)
 
 

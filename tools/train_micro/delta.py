@@ -11,6 +11,7 @@ and then O = e^c Q S + (Q K^T * D) U, and S becomes e^c_last S + (e^(c_last - c)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,11 +55,11 @@ def chunk_terms(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """What the chunks need that doesn't depend on the state; the first is N of the system.
 
-    q, k, v ``[B, L, H, D]``, g, beta ``[B, L, H]``; the terms ``[n, B * H, C, ...]``.
+    q, k, v ``[T, H, D]``, g, beta ``[T, H]``; the terms ``[T / C, H, C, ...]``.
     """
     q, k, v = (_chunked(x) for x in (q, k, v))
     g, beta = (_chunked(x[..., None]) for x in (g, beta))
-    total = g.cumsum(-2)
+    total = running_sum(g)
     lower = torch.ones(CHUNK, CHUNK, device=q.device, dtype=torch.bool).tril()
     between = (total - total.mT).masked_fill(~lower, float("-inf")).exp()
     system = (beta * k @ k.mT * between).tril(-1)
@@ -68,25 +69,34 @@ def chunk_terms(
     return system, sides, q * since, q @ k.mT * between, k_end, since[..., -1:, :]
 
 
+@torch.compiler.disable
+def running_sum(g: Tensor) -> Tensor:
+    """The sum so far in each chunk; by itself, for no compiler fuses a scan well."""
+    return g.cumsum(-2)
+
+
 def _chunked(x: Tensor) -> Tensor:
-    B, L, H, D = x.shape
-    chunks = x.view(B, L // CHUNK, CHUNK, H, D).permute(1, 0, 3, 2, 4)
-    return chunks.reshape(L // CHUNK, B * H, CHUNK, D)
+    T, H, D = x.shape
+    return x.view(T // CHUNK, CHUNK, H, D).transpose(1, 2)
 
 
-def pass_state(
-    solved: Tensor, q_start: Tensor, q_chunk: Tensor, k_end: Tensor, decay: Tensor, batch: int
-) -> Tensor:
-    """The outputs ``[B, L, H, D]`` of rows that begin with an empty state."""
-    n, BH, C, _ = q_start.shape
-    D = solved.shape[-1] // 2
-    values, reads = solved.split(D, -1)
-    S = torch.zeros(BH, D, D, device=solved.device, dtype=solved.dtype)
+def pass_state(terms: Sequence[Tensor], num_rows: int) -> Tensor:
+    """The outputs ``[T, H, D]`` of ``num_rows`` rows that begin with an empty state.
+
+    ``terms``: the solved sides, then those of :func:`chunk_terms` behind its sides.
+    """
+    N, H, _, D = terms[1].shape
+    n = N // num_rows
+    rows = [
+        x.unflatten(0, (num_rows, n)).transpose(0, 1).reshape(n, num_rows * H, *x.shape[2:])
+        for x in terms
+    ]
+    S = terms[0].new_zeros(num_rows * H, D, D)
     outputs = []
-    terms = (values, reads, q_start, q_chunk, k_end, decay)
-    for value, read, start, chunk, end, faded in zip(*(x.unbind(0) for x in terms), strict=True):
+    for solved, start, chunk, end, faded in zip(*(x.unbind(0) for x in rows), strict=True):
+        value, read = solved.split(D, -1)
         U = torch.baddbmm(value, read, S, alpha=-1)
         outputs.append(torch.baddbmm(chunk @ U, start, S))
         S = torch.baddbmm(faded * S, end, U)
-    o = torch.stack(outputs).view(n, batch, BH // batch, C, D)
-    return o.permute(1, 0, 3, 2, 4).reshape(batch, n * C, BH // batch, D)
+    o = torch.stack(outputs).view(n, num_rows, H, CHUNK, D)
+    return o.permute(1, 0, 3, 2, 4).reshape(-1, H, D)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from attrs import frozen
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -91,18 +92,26 @@ class FullAttention(nn.Module):
         self.o_proj = _linear(HIDDEN, HEADS * HEAD_DIM)
         self.q_norm, self.k_norm = Norm(HEAD_DIM), Norm(HEAD_DIM)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """``[B, L, H]`` to ``[B, L, H]``."""
-        B, L, _ = x.shape
-        q, gate = self.q_proj(x).view(B, L, HEADS, 2, HEAD_DIM).unbind(3)
-        k = self.k_proj(x).view(B, L, KV_HEADS, HEAD_DIM)
-        v = self.v_proj(x).view(B, L, KV_HEADS, HEAD_DIM)
+    def before(self, x_TH: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Queries, keys and values ``[T, N, D]``, and the queries' gate."""
+        T = len(x_TH)
+        q, gate = self.q_proj(x_TH).view(T, HEADS, 2, HEAD_DIM).unbind(2)
+        k = self.k_proj(x_TH).view(T, KV_HEADS, HEAD_DIM)
+        v = self.v_proj(x_TH).view(T, KV_HEADS, HEAD_DIM)
         q, k = turn(self.q_norm(q), *rope), turn(self.k_norm(k), *rope)
-        k, v = (y.expand(B, L, HEADS, HEAD_DIM) for y in (k, v))
-        o = F.scaled_dot_product_attention(
-            *(y.transpose(1, 2) for y in (q, k, v)), is_causal=True
-        ).transpose(1, 2)
-        return self.o_proj((o * gate.sigmoid()).reshape(B, L, -1))
+        k, v = (y.expand(T, HEADS, HEAD_DIM) for y in (k, v))
+        return q, k, v, gate
+
+    def after(self, o_TND: Tensor, gate_TND: Tensor) -> Tensor:
+        """The gate and the output's product."""
+        return self.o_proj((o_TND * gate_TND.sigmoid()).flatten(1))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, num_rows: int) -> Tensor:
+    """Causal attention inside each of ``num_rows`` rows, ``[T, N, D]``."""
+    heads = (y.unflatten(0, (num_rows, -1)).transpose(1, 2) for y in (q, k, v))
+    o = F.scaled_dot_product_attention(*heads, is_causal=True)
+    return o.transpose(1, 2).flatten(0, 1)
 
 
 class LinearAttention(nn.Module):
@@ -122,30 +131,45 @@ class LinearAttention(nn.Module):
         self.norm.weight = nn.Parameter(torch.ones(STATE_DIM))
         self.out_proj = _linear(HIDDEN, DELTA)
 
-    def before(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The terms of the chunks, and the gate."""
-        B, L, _ = x.shape
+    def before(self, x_TH: Tensor, position_T: Tensor) -> tuple[Tensor, ...]:
+        """The terms of the chunks, and the output's gate."""
+        T = len(x_TH)
         inputs = (self.in_proj_qkv, self.in_proj_z, self.in_proj_b, self.in_proj_a)
-        rows = F.linear(x, torch.cat([each.weight for each in inputs]))
+        rows = F.linear(x_TH, torch.cat([each.weight for each in inputs]))
         mixed, z, b, a = rows.split([3 * DELTA, DELTA, DELTA_HEADS, DELTA_HEADS], -1)
-        taps = self.conv1d.weight[:, 0]
-        padded = F.pad(mixed, (0, 0, TAPS - 1, 0))
-        wide = sum(padded[:, j : j + L].float() * taps[:, j] for j in range(TAPS))
-        heads = F.silu(wide).view(B, L, 3, DELTA_HEADS, STATE_DIM)
-        q, k, v = heads.unbind(2)
+        q, k, v = self.convolved(mixed, position_T).view(T, 3, DELTA_HEADS, STATE_DIM).unbind(1)
         g = -self.A_log.exp() * F.softplus(a.float() + self.dt_bias)
         beta = b.float().sigmoid()
         return *chunk_terms(_unit(q) * STATE_DIM**-0.5, _unit(k), v, g, beta), z
 
-    def after(self, o: Tensor, z: Tensor) -> Tensor:
+    def convolved(self, x_TC: Tensor, position_T: Tensor) -> Tensor:
+        """The causal convolution of each row, fp32, behind its activation."""
+        taps_KC = self.conv1d.weight[:, 0].T
+        total = x_TC.float() * taps_KC[-1]
+        for back in range(1, TAPS):
+            earlier = F.pad(x_TC, (0, 0, back, 0))[: len(x_TC)]
+            there = (position_T >= back)[:, None]
+            total = total + torch.where(there, earlier.float() * taps_KC[-1 - back], 0)
+        return F.silu(total)
+
+    def after(self, o_THD: Tensor, z_TV: Tensor) -> Tensor:
         """The gated norm and the output's product."""
-        scaled = o * torch.rsqrt(o.square().mean(-1, keepdim=True) + EPS) * self.norm.weight
-        gated = scaled.flatten(2) * F.silu(z.float())
-        return self.out_proj(gated.to(z.dtype))
+        o = o_THD * torch.rsqrt(o_THD.square().mean(-1, keepdim=True) + EPS) * self.norm.weight
+        gated = o.flatten(1) * F.silu(z_TV.float())
+        return self.out_proj(gated.to(z_TV.dtype))
+
+
+@frozen(eq=False)
+class Rows:
+    """How packed tokens are rows of one length."""
+
+    num: int
+    position_T: Tensor
+    rope: tuple[Tensor, Tensor]
 
 
 class Layer(nn.Module):
-    """A mixer and an MLP, each with its norm and added to the stream."""
+    """A mixer and an MLP, each with its norm and added to the stream ``[T, H]``."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -160,23 +184,28 @@ class Layer(nn.Module):
         self.mlp.up_proj = _linear(MLP, HIDDEN)
         self.mlp.down_proj = _linear(HIDDEN, MLP)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, rows: Rows) -> Tensor:
         """The stream behind the layer."""
         if self.is_full:
-            return self.full(x, rope)
-        system, sides, *terms, z = self.linear_before(x)
+            q, k, v, gate = self.full_before(x, rows.rope)
+            return self.full_after(x, attend(q, k, v, rows.num), gate)
+        system, sides, *terms, z = self.linear_before(x, rows.position_T)
         with torch.autocast(x.device.type, enabled=False):
             solved = UnitLowerInverse.apply(system) @ sides
-            o = pass_state(solved, *terms, batch=len(x))
+            o = pass_state([solved, *terms], rows.num)
         return self.linear_after(x, o, z)
 
-    def full(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """A layer of full attention."""
-        return self.feed(x + self.self_attn(self.input_layernorm(x), rope))
+    def full_before(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """A layer of full attention as far as the attention."""
+        return self.self_attn.before(self.input_layernorm(x), rope)
 
-    def linear_before(self, x: Tensor) -> tuple[Tensor, ...]:
+    def full_after(self, x: Tensor, o: Tensor, gate: Tensor) -> Tensor:
+        """A layer of full attention behind the attention."""
+        return self.feed(x + self.self_attn.after(o, gate))
+
+    def linear_before(self, x: Tensor, position_T: Tensor) -> tuple[Tensor, ...]:
         """A linear layer as far as its chunks' terms."""
-        return self.linear_attn.before(self.input_layernorm(x))
+        return self.linear_attn.before(self.input_layernorm(x), position_T)
 
     def linear_after(self, x: Tensor, o: Tensor, z: Tensor) -> Tensor:
         """A linear layer from its states' outputs on."""
@@ -186,6 +215,9 @@ class Layer(nn.Module):
         """The MLP."""
         n = self.post_attention_layernorm(x)
         return x + self.mlp.down_proj(F.silu(self.mlp.gate_proj(n)) * self.mlp.up_proj(n))
+
+
+PARTS = ("full_before", "full_after", "linear_before", "linear_after")
 
 
 class MicroModel(nn.Module):
@@ -198,44 +230,64 @@ class MicroModel(nn.Module):
         self.layers = nn.ModuleList(Layer(kind) for kind in KINDS)
         self.norm = Norm(HIDDEN)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids_BL: Tensor) -> Tensor:
         """Logits; rows are padded behind to whole chunks inside."""
-        L = ids.shape[1]
-        x = self.embed_tokens(F.pad(ids, (0, -L % CHUNK)))
-        if torch.is_autocast_enabled(ids.device.type):
-            x = x.to(torch.get_autocast_dtype(ids.device.type))
-        rope = rope_tables(x.shape[1], ids.device)
-        for layer in self.layers:
-            x = layer(x, rope)
-        return self.logits(x)[:, :L]
+        B, L = ids_BL.shape
+        x_TH = self.stream(F.pad(ids_BL, (0, -L % CHUNK)))
+        return self.head(x_TH).view(B, -1, VOCAB)[:, :L]
 
-    def logits(self, x: Tensor) -> Tensor:
+    def stream(self, ids_BL: Tensor) -> Tensor:
+        """The residual stream behind the last layer, ``[T, H]``; L is whole chunks."""
+        B, L = ids_BL.shape
+        x = self.embedded(ids_BL.flatten())
+        position_T = torch.arange(L, device=ids_BL.device).repeat(B)
+        rows = Rows(B, position_T, rope_tables(position_T))
+        for layer in self.layers:
+            x = layer(x, rows)
+        return x
+
+    def embedded(self, ids_T: Tensor) -> Tensor:
+        """The embeddings as a product with ones and zeros, whose gradient is a product too."""
+        weight = self.embed_tokens.weight
+        is_it_TV = ids_T[:, None] == torch.arange(VOCAB, device=ids_T.device)
+        return is_it_TV.to(weight.dtype) @ weight
+
+    def head(self, x_TH: Tensor) -> Tensor:
         """The tied head."""
-        return F.linear(self.norm(x), self.embed_tokens.weight)
+        return F.linear(self.norm(x_TH), self.embed_tokens.weight)
+
+    def loss(self, x_TH: Tensor, targets_T: Tensor) -> Tensor:
+        """Mean cross entropy; a target below zero doesn't count."""
+        return F.cross_entropy(self.head(x_TH).float(), targets_T, ignore_index=-1)
 
     def compile_parts(self) -> None:
-        """Compile what lies between the products of the chunks; layers of a kind share the code."""
+        """Compile what lies between the products of the chunks.
+
+        Layers of a kind share the code, and so do batches of as many tokens.
+        """
         torch._dynamo.config.recompile_limit = 64
+        self.loss = torch.compile(self.loss, dynamic=False)
         for layer in self.layers:
-            for name in ("full",) if layer.is_full else ("linear_before", "linear_after"):
+            for name in PARTS:
                 setattr(layer, name, torch.compile(getattr(layer, name), dynamic=False))
 
 
 def half(device: torch.device) -> torch.autocast:
     """Matrix products in bf16 where they are fast."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+    on = device.type == "cuda"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=on, cache_enabled=False)
 
 
-def rope_tables(length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """``(cos, sin)``, ``[L, 1, rotary]``; of text all three axes have the same position."""
-    inverse = THETA ** (-torch.arange(0, ROTARY, 2, device=device, dtype=torch.float32) / ROTARY)
-    angles = torch.arange(length, device=device)[:, None] * inverse
+def rope_tables(position_T: Tensor) -> tuple[Tensor, Tensor]:
+    """``(cos, sin)``, ``[T, 1, rotary]``; of text all three axes have the same position."""
+    step = torch.arange(0, ROTARY, 2, device=position_T.device, dtype=torch.float32)
+    angles = position_T[:, None] * THETA ** (-step / ROTARY)
     angles = torch.cat([angles, angles], -1)[:, None]
     return angles.cos(), angles.sin()
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """``x`` ``[B, L, N, D]`` with its first features turned, half-split."""
+    """``x`` ``[T, N, D]`` with its first features turned, half-split."""
     head, rest = x.split([ROTARY, x.shape[-1] - ROTARY], -1)
     low, high = head.chunk(2, -1)
     turned = head * cos + torch.cat([-high, low], -1) * sin

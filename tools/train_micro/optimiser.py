@@ -1,4 +1,4 @@
-"""Muon for the matrices between embeddings and head, AdamW for the rest.
+"""Muon for the matrices between embeddings and head, Adam for the rest.
 
 Muon replaces the averaged gradient of a matrix by its nearest orthogonal one (five steps of a
 Newton-Schulz iteration). Matrices of one shape go through it together.
@@ -11,41 +11,58 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
+MOMENTUM, WEIGHT_DECAY, BETAS = 0.95, 0.05, (0.9, 0.99)
+
 
 class Optimiser:
-    """Both optimisers of one model; ``step(share)`` uses that share of the learning rates."""
+    """Both optimisers of one model, at ``share`` of their learning rates.
 
-    def __init__(self, model: nn.Module, matrix_rate: float, rate: float) -> None:
+    ``share`` is a tensor, so that a step can be captured once and replayed at other rates.
+    """
+
+    def __init__(self, model: nn.Module, matrix_rate: float, rate: float, share: Tensor) -> None:
         self._matrices: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
-        rest = []
+        self._rest: list[nn.Parameter] = []
         for name, weight in model.named_parameters():
             if weight.ndim == 2 and min(weight.shape) >= 64 and "embed" not in name:
                 self._matrices[weight.shape].append(weight)
             else:
-                rest.append(weight)
-        self._rate, self._matrix_rate = rate, matrix_rate
+                self._rest.append(weight)
+        self._rate, self._matrix_rate, self._share = rate, matrix_rate, share
         self._momenta = {
-            shape: torch.zeros(len(group), *shape, device=group[0].device)
+            shape: torch.zeros(len(group), *shape, device=share.device)
             for shape, group in self._matrices.items()
         }
-        betas, fused = (0.9, 0.99), rest[0].is_cuda
-        self._adam = torch.optim.AdamW(rest, lr=rate, betas=betas, weight_decay=0, fused=fused)
+        self._means = [torch.zeros_like(weight) for weight in self._rest]
+        self._squares = [torch.zeros_like(weight) for weight in self._rest]
+        self._steps = torch.zeros((), device=share.device)
 
     @torch.no_grad()
-    def step(self, share: float) -> None:
+    def step(self) -> None:
         """One step, and no gradients behind it."""
+        kept = 1 - WEIGHT_DECAY * self._rate * self._share
         for shape, group in self._matrices.items():
             grads = torch.stack([weight.grad for weight in group])
-            momentum = self._momenta[shape].lerp_(grads, 0.05)
-            update = orthogonal(grads.lerp(momentum, 0.95))
-            rate = self._matrix_rate * share * max(1.0, shape[0] / shape[1]) ** 0.5
-            for weight, change in zip(group, update.unbind(0), strict=True):
-                weight.mul_(1 - 0.05 * self._rate * share).add_(change, alpha=-rate)
-                weight.grad = None
-        for part in self._adam.param_groups:
-            part["lr"] = self._rate * share
-        self._adam.step()
-        self._adam.zero_grad(set_to_none=True)
+            momentum = self._momenta[shape].lerp_(grads, 1 - MOMENTUM)
+            update = orthogonal(grads.lerp(momentum, MOMENTUM))
+            update *= self._matrix_rate * self._share * max(1.0, shape[0] / shape[1]) ** 0.5
+            torch._foreach_mul_(group, kept)
+            torch._foreach_sub_(group, list(update.unbind(0)))
+        self._adam()
+        for weight in (*self._rest, *(w for group in self._matrices.values() for w in group)):
+            weight.grad = None
+
+    def _adam(self) -> None:
+        grads = [weight.grad for weight in self._rest]
+        self._steps += 1
+        torch._foreach_lerp_(self._means, grads, 1 - BETAS[0])
+        torch._foreach_lerp_(self._squares, torch._foreach_mul(grads, grads), 1 - BETAS[1])
+        roots = torch._foreach_sqrt(self._squares)
+        torch._foreach_add_(roots, 1e-8)
+        updates = torch._foreach_div(self._means, roots)
+        unbiased = torch.sqrt(1 - BETAS[1] ** self._steps) / (1 - BETAS[0] ** self._steps)
+        torch._foreach_mul_(updates, self._rate * self._share * unbiased)
+        torch._foreach_sub_(self._rest, updates)
 
 
 def orthogonal(x: Tensor) -> Tensor:

@@ -10,12 +10,15 @@ from attrs import frozen
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from tools.train_micro.batches import Plan, stream
+from tools.train_micro.batches import EVERY, Plan, stream
 from tools.train_micro.model import MicroModel, half
 from tools.train_micro.optimiser import Optimiser
 
 WARMUP, COOLDOWN = 0.02, 0.5
 """Shares of the run in which the learning rate rises, and in which it falls to nothing."""
+
+WARM_STEPS = 3
+"""Steps of each shape before it is captured."""
 
 
 @frozen(kw_only=True)
@@ -23,7 +26,7 @@ class Settings:
     """Of one run. The corpus follows ``steps``; the rate also ends after ``seconds``."""
 
     steps: int = 9000
-    tokens: int = 65_536
+    tokens: int = EVERY
     seconds: float = 400.0
     seed: int = 9
     matrix_rate: float = 0.02
@@ -42,16 +45,13 @@ def train(settings: Settings, tokenizer: Tokenizer) -> MicroModel:
     model = MicroModel().to(device)
     if settings.compiled:
         model.compile_parts()
-    optimiser = Optimiser(model, settings.matrix_rate, settings.rate)
+    run = Run(model, settings)
     plan = Plan(seed=settings.seed, steps=settings.steps, tokens=settings.tokens)
     begin, heard = time.perf_counter(), Losses()
     for step, (ids, learnt) in enumerate(stream(plan, tokenizer, settings.processes)):
-        loss = answer_loss(model, moved(ids, device).long(), moved(learnt, device))
-        loss.backward()
         passed = time.perf_counter() - begin
         progress = max(step / settings.steps, passed / settings.seconds)
-        optimiser.step(share_of_rate(progress))
-        heard.hear(ids.shape[1], loss.detach())
+        heard.hear(ids.shape[1], run.step(ids, learnt, share_of_rate(progress)))
         if step % settings.told_every == 0 or step + 1 == settings.steps:
             print(f"{step:6d} {passed:6.1f} s  {heard.told()}", flush=True)
         if progress >= 1:
@@ -61,18 +61,60 @@ def train(settings: Settings, tokenizer: Tokenizer) -> MicroModel:
     return trained
 
 
-def moved(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """``array`` on ``device``, copied while the device works."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+class Run:
+    """A model in training. On a GPU a step is captured for each shape of batch, and replayed."""
+
+    def __init__(self, model: MicroModel, settings: Settings) -> None:
+        self._model = model
+        self._share = torch.zeros((), device=settings.device)
+        self._optimiser = Optimiser(model, settings.matrix_rate, settings.rate, self._share)
+        self._graphs: dict[tuple[int, ...], Captured] = {}
+        self._is_cuda = settings.device == "cuda"
+        if self._is_cuda:
+            torch.cuda.set_stream(torch.cuda.Stream())
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def step(self, ids: np.ndarray, learnt: np.ndarray, share: float) -> torch.Tensor:
+        """Learn from one batch; its loss."""
+        self._share.fill_(share)
+        targets = np.where(learnt, ids, -1)
+        batch = [torch.from_numpy(x.astype(np.int64)) for x in (ids, targets)]
+        if not self._is_cuda:
+            return self._learn(*batch).clone()
+        captured = self._graphs.setdefault(ids.shape, Captured())
+        captured.take(batch)
+        if captured.seen <= WARM_STEPS:
+            return self._learn(*captured.inputs).clone()
+        if captured.loss is None:
+            with torch.cuda.graph(captured.graph, self._pool, torch.cuda.current_stream()):
+                captured.loss = self._learn(*captured.inputs)
+        captured.graph.replay()
+        return captured.loss.clone()
+
+    def _learn(self, ids_BL: torch.Tensor, targets_BL: torch.Tensor) -> torch.Tensor:
+        next_BL = F.pad(targets_BL[:, 1:], (0, 1), value=-1)
+        with half(ids_BL.device):
+            loss = self._model.loss(self._model.stream(ids_BL), next_BL.flatten())
+        loss.backward()
+        self._optimiser.step()
+        return loss.detach()
 
 
-def answer_loss(model: MicroModel, ids_BL: torch.Tensor, learnt_BL: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy of the tokens that are to be learnt."""
-    with half(ids_BL.device):
-        logits = model(ids_BL)
-    targets = torch.where(learnt_BL[:, 1:], ids_BL[:, 1:], -100)
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), targets.flatten())
+class Captured:
+    """One shape of batch: where its inputs lie, and its step once it is captured."""
+
+    def __init__(self) -> None:
+        self.inputs: list[torch.Tensor] = []
+        self.graph = torch.cuda.CUDAGraph()
+        self.loss: torch.Tensor | None = None
+        self.seen = 0
+
+    def take(self, batch: list[torch.Tensor]) -> None:
+        """Put ``batch`` where the step reads it."""
+        self.seen += 1
+        self.inputs = self.inputs or [torch.empty_like(x, device="cuda") for x in batch]
+        for held, given in zip(self.inputs, batch, strict=True):
+            held.copy_(given.pin_memory(), non_blocking=True)
 
 
 def share_of_rate(progress: float) -> float:
