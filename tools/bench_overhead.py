@@ -4,8 +4,9 @@
 
 It starts `mstar-core serve echo` and the bare one. Both run under the same HTTP server library with
 the same event loop and parser, each in a process of its own, and are asked in turns by one client
-that keeps its connections: a request to each in the order ABCDDCBA, so that what else the machine
-does meets all alike. The arms:
+that keeps its connections: some requests in a row to each (``--run``), in the order ABCDDCBA, so
+that what else the machine does meets all alike. With ``--run 1`` every process is found cold, since
+the three others have used the caches meanwhile. The arms:
 
     bare        reads the body, and sends the bytes that `completion` was answered with
     tokenize    a JSON body in, ids out: gates, codec, front, log line and metrics, and no engine
@@ -177,15 +178,15 @@ def _ready(process: subprocess.Popen, log: Path) -> int:
 
 
 def measure(
-    arms: dict[str, tuple[Connection | InProcess, bytes]], requests: int
+    arms: dict[str, tuple[Connection | InProcess, bytes]], requests: int, run: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each request of each arm, in turns."""
+    """Milliseconds of each request of each arm, in turns of ``run`` requests."""
     took = {name: [] for name in arms}
     there = list(arms)
-    for turn in range(requests):
+    for turn in range(requests // run):
         for name in there if turn % 2 == 0 else reversed(there):
             connection, asked = arms[name]
-            took[name].append(connection.ask(asked)[0])
+            took[name] += [connection.ask(asked)[0] for _ in range(run)]
     return took
 
 
@@ -194,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=1000, help="of each arm and round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--run", type=int, default=50, help="requests in a row to one arm")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -211,9 +213,9 @@ def main() -> None:
             "completion": (Connection(port), completion),
             "engine": (InProcess(stack.enter_context(Engine.open("echo"))), PROMPT.encode()),
         }
-        measure(arms, 200)
+        measure(arms, 200, args.run)
         before = os.getloadavg()[0]
-        rounds = [measure(arms, args.requests) for _ in range(args.rounds)]
+        rounds = [measure(arms, args.requests, args.run) for _ in range(args.rounds)]
         timed = request("/v1/completions", {**ASKED, "timings": True})
         told = [json.loads(arms["completion"][0].ask(timed)[1])["timings"] for _ in range(500)]
     medians = {name: [statistics.median(one[name]) for one in rounds] for name in arms}

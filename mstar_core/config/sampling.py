@@ -22,12 +22,15 @@ MAX_BIASES = 1024
 """Token ids that one request may bias."""
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
+_PLAIN = frozenset({int, float, str, type(None)})
+"""Most values are of these, and to ask what else one is takes longer."""
+
 Check = Callable[[Any, "Attribute[Any]", Any], None]
 
 
 def plain(value: Any) -> Any:
     """A number of numpy as Python's own; all else, ``True`` too, as it is."""
-    if type(value) is int or isinstance(value, bool) or not isinstance(value, Real):
+    if type(value) in _PLAIN or isinstance(value, bool) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)
 

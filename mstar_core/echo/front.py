@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from mstar_core.audio import mono
-from mstar_core.config.sampling import plain
+from mstar_core.echo.asked import bytes_of, checked, ids_of, last_user
 from mstar_core.echo.faults import Order, order_of, strike
 from mstar_core.echo.hearing import EchoTranscription
 from mstar_core.echo.tones import RATE, tones
-from mstar_core.errors import RequestError, Words
+from mstar_core.errors import RequestError
 from mstar_core.model.front import Front, Request
 from mstar_core.model.transcription import Sound, Transcription
 
 END = 256
 """The id behind the last byte of an answer."""
-VOCAB = 257
-"""Ids 0 to 255 are the bytes of UTF-8."""
 CONTEXT = 65536
 """Tokens of the longest prompt and answer together."""
 VOICE = "tone"
@@ -37,29 +36,25 @@ class EchoFront(Front):
 
     def text_request(self, prompt: str, **options: Any) -> Request:
         """A request that is answered with ``prompt``. Raises RequestError for what is no text."""
-        return self.ids_request(list(_bytes_of(prompt, "prompt")), **options)
+        return self.ids_request(ids_of(prompt, "prompt"), **options)
 
     def chat_request(
         self, messages: Sequence[Mapping[str, Any]], *, think: bool | None = None, **options: Any
     ) -> Request:
         """A request that is answered with the last user's turn; ``think`` changes nothing."""
-        text = _last_user(messages)
-        return self.ids_request(list(_bytes_of(text, "messages")), **options)
+        return self.ids_request(ids_of(last_user(messages), "messages"), **options)
 
     def ids_request(self, ids: Sequence[int] | np.ndarray, **options: Any) -> Request:
         """A request that is answered with ``ids``, each below 257. Raises RequestError."""
-        given = _checked(ids)
+        given = checked(ids)
         order = self._order(given)
         options.setdefault("stop_ids", self.stop_ids)
         if options.get("sampling") is None:
             options.pop("sampling", None)
         size = len(given)
-        arrays = {
-            "heard": np.array([order.numbers], np.int64),
-            "ids": given,
-            "length": np.full(size, size, np.int64),
-        }
+        arrays = {"ids": given, "length": np.full(size, size, np.int64)}
         if self.faults:
+            arrays["heard"] = _heard(order)
             arrays["order"] = np.repeat(arrays["heard"], size, axis=0)
         return Request(arrays=arrays, **options)
 
@@ -76,7 +71,8 @@ class EchoFront(Front):
     ) -> Request:
         """A request that is answered with ``prompt``, or with how long the sound lasts."""
         text = prompt or f"{len(mono(samples)) / rate:.2f} s of sound"
-        return self._whole(_bytes_of(text, "prompt"), options)
+        request = self._whole(bytes_of(text, "prompt"), options)
+        return attrs.evolve(request, arrays={"heard": _heard(Order()), **request.arrays})
 
     def transcription(self, sound: Sound, **options: Any) -> Transcription:
         """A plan that hears a window of 30 seconds after the other."""
@@ -88,7 +84,7 @@ class EchoFront(Front):
         """A request whose sound is a tone per byte; ``speed`` leaves some out, or repeats them."""
         if voice not in (None, VOICE):
             raise RequestError(where="voice", got=voice, want=f"{VOICE!r}", fix="leave voice out")
-        said = _bytes_of(text, "input")
+        said = bytes_of(text, "input")
         size = max(1, round(len(said) / speed)) if said else 0
         return self._whole([said[min(len(said) - 1, int(i * speed))] for i in range(size)], options)
 
@@ -103,7 +99,7 @@ class EchoFront(Front):
 
     def encode(self, text: str) -> list[int]:
         """The bytes of ``text``. Raises RequestError for what is no text."""
-        return list(_bytes_of(text, "prompt"))
+        return list(bytes_of(text, "prompt"))
 
     def chat_options(self) -> frozenset[str]:
         return frozenset({"think"})
@@ -133,65 +129,6 @@ class EchoFront(Front):
         return order
 
 
-def _bytes_of(text: object, where: str) -> bytes:
-    if not isinstance(text, str):
-        raise RequestError(
-            where=where, got=Words(f"a {type(text).__name__}"), want="text", fix="send text"
-        )
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RequestError(
-            where=where,
-            got=Words(f"{text[error.start]!a} at character {error.start}"),
-            want="text that can be written in UTF-8",
-            fix="check how the text was read; its bytes were not UTF-8",
-        ) from error
-
-
-def _last_user(messages: object) -> str:
-    """The text of the last message of role ``user``."""
-    listed = messages if isinstance(messages, list | tuple) else ()
-    for message in reversed(listed):
-        if isinstance(message, Mapping) and message.get("role") == "user":
-            return _content(message.get("content"))
-    raise RequestError(
-        where="messages",
-        got=Words("no message of the role user"),
-        want="messages with a role and text, at least one of the role user",
-        fix="add what the user said",
-    )
-
-
-def _content(content: object) -> str:
-    if isinstance(content, list | tuple):
-        parts = [p.get("text") if isinstance(p, Mapping) else None for p in content]
-        if all(isinstance(part, str) for part in parts):
-            return "".join(map(str, parts))
-    if isinstance(content, str):
-        return content
-    raise RequestError(
-        where="messages", got=content, want="text, or parts of type text", fix="send text"
-    )
-
-
-def _checked(ids: object) -> np.ndarray:
-    """``ids`` as int64 ``[n]``."""
-    listed = ids.tolist() if isinstance(ids, np.ndarray) and ids.ndim == 1 else ids
-    if not isinstance(listed, list | tuple | range) or not listed:
-        raise RequestError(
-            where="prompt",
-            got=Words("no tokens" if isinstance(listed, list | tuple) else type(ids).__name__),
-            want="at least one byte of text, or one token id",
-            fix="write a prompt",
-        )
-    numbers = [plain(one) for one in listed]
-    for index, one in enumerate(numbers):
-        if type(one) is not int or not 0 <= one < VOCAB:
-            raise RequestError(
-                where=f"prompt, token {index}",
-                got=one,
-                want=f"a token id from 0 to {VOCAB - 1}",
-                fix="send the bytes of text in UTF-8",
-            )
-    return np.asarray(numbers, np.int64)
+def _heard(order: Order) -> np.ndarray:
+    """int64 ``[1, 3]``: what the ears are given; without it they are passed by."""
+    return np.array([order.numbers], np.int64)

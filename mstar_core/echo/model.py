@@ -12,7 +12,8 @@ import torch
 from attrs import field, frozen
 
 from mstar_core.config.checks import flag
-from mstar_core.echo.front import CONTEXT, VOCAB, EchoFront
+from mstar_core.echo.asked import VOCAB
+from mstar_core.echo.front import CONTEXT, EchoFront
 from mstar_core.echo.nodes import Ears, Mouth, Voice
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
@@ -46,7 +47,9 @@ class Echo(Model):
 
     def nodes(self) -> tuple[Node, ...]:
         heard, said = Input(name="heard", shape=ORDER), Input(name="said", shape=self._item)
-        hear = Walk(name="hear", node="ears", feed="prompt", inputs=(heard,), capture=False)
+        hear = Walk(
+            name="hear", node="ears", feed="prompt", inputs=(heard,), capture=False, optional=True
+        )
         voice = Walk(
             name="voice", node="voice", feed="edge", edge="said", inputs=(said,), capture=False
         )

@@ -20,7 +20,7 @@ from mstar_core.step import Plan
 
 
 class Ears(NodeSubmodule):
-    """Hears that a request has come."""
+    """Hears that there is sound, or that faults may be ordered; plain text passes it by."""
 
     def __init__(self, faults: bool) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ import attrs
 
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.events import EngineEvent, FinishEvent, facts_of
+from mstar_core.engine.inbox import Inbox
 from mstar_core.errors import BusyError, DeviceFault, RequestError, Words
 from mstar_core.model.front import Request
 
@@ -25,8 +26,8 @@ Listener = Callable[[EngineEvent], None]
 class Driver:
     """One thread over one core. Any thread may call; the core is touched by this one alone."""
 
-    def __init__(self, core: EngineCore) -> None:
-        """Starts the thread."""
+    def __init__(self, core: EngineCore, inbox: Inbox | None = None) -> None:
+        """Starts the thread, which waits at ``inbox``."""
         self.core = core
         self.fault: Exception | None = None
         self.closed = False
@@ -34,7 +35,7 @@ class Driver:
         """Turns and calls that have come to their end; while one is under way it stands still."""
         self.resting = True
         """The thread waits for something to do."""
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._inbox = inbox or Inbox()
         self._listeners: dict[str, Listener] = {}
         self._door = threading.RLock()
         """Held while a request is let in or taken off, and while the door is closed; a collection
@@ -111,6 +112,8 @@ class Driver:
         except Exception as error:  # a bug: nobody may be left waiting
             log.exception("the engine's thread ended")
             self._end(error)
+        finally:
+            self._inbox.end()
 
     def _take_in(self, *, block: bool) -> bool:
         """Apply everything in the inbox; False when the engine is to close."""

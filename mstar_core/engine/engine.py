@@ -26,6 +26,7 @@ from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Device
 from mstar_core.engine.driver import Driver, Listener
 from mstar_core.engine.events import EngineEvent, FinishEvent, Result
+from mstar_core.engine.inbox import Inbox
 from mstar_core.engine.opening import open_core
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.wire import Wired
@@ -36,13 +37,15 @@ from mstar_core.model.front import Front, Request
 class Engine:
     """A running engine. Thread-safe: any thread may submit, stop, abort and iterate."""
 
-    def __init__(self, core: EngineCore, wired: Wired, report: WarmupReport) -> None:
+    def __init__(
+        self, core: EngineCore, wired: Wired, report: WarmupReport, inbox: Inbox | None = None
+    ) -> None:
         """Use :meth:`open`. Starts the thread that drives ``core``."""
         self.report = report
         self._core = core
         self._wired = wired
         self._front: Front | None = None
-        self._driver = Driver(core)
+        self._driver = Driver(core, inbox)
         self._end = weakref.finalize(self, _end, self._driver, wired)
 
     @classmethod
@@ -54,17 +57,18 @@ class Engine:
         device: Device | None = None,
         offline: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
+        inbox: Inbox | None = None,
     ) -> Self:
         """Load plugins, wire, warm up and start.
 
         ``config`` is a path, the name of a config that a plugin ships, or resolved; ``device``
-        replaces the configured one (a CPU with lag, in tests). Raises ConfigError,
-        CheckpointError or PluginError; then nothing is left behind.
+        replaces the configured one (a CPU with lag, in tests); the engine's thread waits at
+        ``inbox``. Raises ConfigError, CheckpointError or PluginError; then nothing is left behind.
         """
         core, wired, report = open_core(
             config, sets, device=device, offline=offline, progress=progress
         )
-        return cls(core, wired, report)
+        return cls(core, wired, report, inbox)
 
     @property
     def driver(self) -> Driver:

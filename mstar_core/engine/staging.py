@@ -14,7 +14,7 @@ engine never has more than ``depth`` entries between staging and retiring.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,24 +35,44 @@ ALIGN_BYTES = 16
 """Kernels load 16 bytes at once where they know that an address allows it."""
 
 
-@frozen
-class Place:
+class Place(NamedTuple):
     """Where one array lies in a block."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
     offset: int
+    """Bytes, a multiple of 16."""
     num_bytes: int
 
-    def of(self, block: np.ndarray) -> np.ndarray:
-        """The array as a view of a host block."""
-        flat = block[self.offset : self.offset + self.num_bytes]
-        return flat.view(self.dtype).reshape(self.shape)
 
-    def of_tensor(self, block: Tensor) -> Tensor:
-        """The array as a view of a device block."""
-        flat = block[self.offset : self.offset + self.num_bytes]
-        return flat.view(torch_dtype(self.dtype)).view(self.shape)
+class Block:
+    """Bytes, seen as arrays or tensors. The views of a dtype are cut out of one of them all."""
+
+    def __init__(self, content: Tensor) -> None:
+        """``content``: uint8, on the host or on the device."""
+        self.content = content
+        whole = content[: len(content) // ALIGN_BYTES * ALIGN_BYTES]
+        self._whole = whole
+        self._arrays: dict[np.dtype, np.ndarray] = {}
+        self._tensors: dict[np.dtype, Tensor] = {}
+
+    def array(self, place: Place) -> np.ndarray:
+        """The array at ``place`` of a host block."""
+        dtype, shape, offset, num_bytes = place
+        every = self._arrays.get(dtype)
+        if every is None:
+            every = self._arrays[dtype] = self._whole.numpy().view(dtype)
+        first, last = offset // dtype.itemsize, (offset + num_bytes) // dtype.itemsize
+        return every[first:last] if len(shape) == 1 else every[first:last].reshape(shape)
+
+    def tensor(self, place: Place) -> Tensor:
+        """The tensor at ``place``."""
+        dtype, shape, offset, num_bytes = place
+        every = self._tensors.get(dtype)
+        if every is None:
+            every = self._tensors[dtype] = self._whole.view(torch_dtype(dtype))
+        first, last = offset // dtype.itemsize, (offset + num_bytes) // dtype.itemsize
+        return every[first:last] if len(shape) == 1 else every[first:last].view(shape)
 
 
 @frozen
@@ -72,9 +92,9 @@ class BlockLayout:
             offset += -(-array.nbytes // ALIGN_BYTES) * ALIGN_BYTES
         return cls(places, offset)
 
-    def views(self, block: Tensor) -> dict[Key, Tensor]:
-        """Tensors of the arrays' shapes and dtypes over a uint8 ``block``."""
-        return {key: place.of_tensor(block) for key, place in self.places.items()}
+    def views(self, block: Block) -> dict[Key, Tensor]:
+        """Tensors of the arrays' shapes and dtypes over ``block``."""
+        return {key: block.tensor(place) for key, place in self.places.items()}
 
     def check(self, arrays: Mapping[Key, np.ndarray]) -> None:
         """Raise SealedError for an array that is missing, new, or of another shape or dtype."""
@@ -113,7 +133,7 @@ class StaticBlock:
         """A block for arrays like these, claimed as fixed buffer ``staging.<name>``, zeroed."""
         layout = BlockLayout.of(arrays)
         block = buffers.claim(STAGING, name, (max(layout.num_bytes, 1),), torch.uint8)
-        return cls(layout, block, layout.views(block))
+        return cls(layout, block, layout.views(Block(block)))
 
 
 class Staging:
@@ -124,8 +144,8 @@ class Staging:
     ) -> None:
         """``depth`` host blocks of ``max_bytes``, and one on the device: ``staging.<name>``."""
         self._device = device
-        self._ring = [device.pinned((max_bytes,), torch.uint8) for _ in range(depth)]
-        self._eager = buffers.claim(STAGING, name, (max_bytes,), torch.uint8)
+        self._ring = [Block(device.pinned((max_bytes,), torch.uint8)) for _ in range(depth)]
+        self._eager = Block(buffers.claim(STAGING, name, (max_bytes,), torch.uint8))
         self._next = 0
 
     def stage(
@@ -140,7 +160,8 @@ class Staging:
         if target is not None:
             target.layout.check(arrays)
         layout = BlockLayout.of(arrays) if target is None else target.layout
-        host = self._ring[self._next]
+        block = self._ring[self._next]
+        host = block.content
         if layout.num_bytes > len(host):
             raise SealedError(
                 where="staging",
@@ -149,13 +170,12 @@ class Staging:
                 fix="size the ring from the largest step that the token budget allows",
             )
         self._next = (self._next + 1) % len(self._ring)
-        filled = host.numpy()
         for key, place in layout.places.items():
-            place.of(filled)[...] = arrays[key]
-        block = self._eager if target is None else target.block
+            block.array(place)[...] = arrays[key]
+        sent = self._eager.content if target is None else target.block
         if layout.num_bytes:
-            self._device.copy_in(host[: layout.num_bytes], block[: layout.num_bytes])
-        return layout.views(block) if target is None else target.views
+            self._device.copy_in(host[: layout.num_bytes], sent[: layout.num_bytes])
+        return layout.views(self._eager) if target is None else target.views
 
 
 _NUMPY = {

@@ -18,7 +18,7 @@ from attrs import define, field
 from mstar_core.engine.capture import Captured
 from mstar_core.engine.device import Device
 from mstar_core.engine.node import NodeRuntime
-from mstar_core.engine.staging import BlockLayout
+from mstar_core.engine.staging import Block, BlockLayout
 from mstar_core.resources.base import Resource
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import ResourceStep, Step
@@ -106,8 +106,8 @@ class CellRing:
         self._device = device
         self._blocks = [device.pinned((layout.num_bytes,), torch.uint8) for _ in range(depth)]
         self._views = [
-            {key[1]: place.of(block.numpy()) for key, place in layout.places.items()}
-            for block in self._blocks
+            {key[1]: block.array(place) for key, place in layout.places.items()}
+            for block in map(Block, self._blocks)
         ]
         self._next = 0
 

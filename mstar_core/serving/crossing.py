@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -11,11 +11,12 @@ from mstar_core.config.sampling import SamplingSettings
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Request
 from mstar_core.serving.arena import ArenaView
-from mstar_core.serving.messages import DTYPES, Array, Items, Sampling, Submit
+from mstar_core.serving.messages import DTYPES, Array, Dtype, Items, Sampling, Submit
 
 ITEMS_BYTES = 1 << 20
 """Bytes of one output in one message, unless one item alone has more."""
 _SAMPLING = Sampling.__struct_fields__
+_KINDS: dict[np.dtype, Dtype] = {np.dtype(name): name for name in get_args(Dtype)}
 
 Place = Callable[[np.ndarray], "bytes | int"]
 """Where the elements of an array go: into the message, or to a start in shared memory."""
@@ -79,8 +80,14 @@ def arrays_of(message: Items) -> Iterator[tuple[str, np.ndarray]]:
         yield each.name, np.frombuffer(bytes(each.data), each.dtype).reshape(each.shape)
 
 
+def _kind_of(given: np.ndarray) -> Dtype | None:
+    """The name of a dtype that crosses, in whatever order its bytes are."""
+    return _KINDS.get(given.dtype) or _KINDS.get(given.dtype.newbyteorder("="))
+
+
 def _array_of(name: str, given: Any, place: Place) -> Array:
-    if not isinstance(given, np.ndarray) or given.dtype.name not in DTYPES or not given.ndim:
+    kind = _kind_of(given) if isinstance(given, np.ndarray) and given.ndim else None
+    if kind is None:
         got = given.dtype if isinstance(given, np.ndarray) else f"a {type(given).__name__}"
         raise RequestError(
             where=f"arrays.{name}",
@@ -89,4 +96,4 @@ def _array_of(name: str, given: Any, place: Place) -> Array:
             fix="build the request with the model's front",
         )
     native = np.ascontiguousarray(given, given.dtype.newbyteorder("="))
-    return Array(name, given.dtype.name, given.shape, place(native))
+    return Array(name, kind, given.shape, place(native))

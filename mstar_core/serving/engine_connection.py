@@ -1,15 +1,13 @@
-"""One API process, as the engine process sees it: a socket, a thread that reads, one that writes.
+"""One API process, as the engine process sees it: a socket, read by the engine's thread.
 
-The reader hands requests to the engine's thread, whose part is to append each event to the outbox.
-The writer makes one message of everything that has come since its last write. When the socket ends,
-or brings what is no message, the requests that came over it are aborted.
+What there is to tell is written as one message of everything that has come since the last write.
+When the socket ends, or brings what is no message, the requests that came over it are aborted.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-import threading
 from collections.abc import Callable
 
 from mstar_core.engine.driver import Driver
@@ -17,7 +15,7 @@ from mstar_core.engine.events import FinishEvent
 from mstar_core.errors import RequestError
 from mstar_core.serving.arena import ArenaView
 from mstar_core.serving.crossing import request_of
-from mstar_core.serving.framing import framed, frames_of
+from mstar_core.serving.framing import CHUNK, Frames, framed
 from mstar_core.serving.messages import (
     Abort,
     Cancel,
@@ -31,6 +29,7 @@ from mstar_core.serving.messages import (
     decoded,
 )
 from mstar_core.serving.outbox import Live, Outbox, columns
+from mstar_core.serving.sender import Sender
 
 log = logging.getLogger(__name__)
 MAX_FACT = 4096
@@ -38,40 +37,36 @@ MAX_FACT = 4096
 
 
 class EngineConnection:
-    """The requests of one API process. ``driver`` is None until the engine is open."""
+    """The requests of one API process; a :class:`~mstar_core.serving.inlet.Watched`."""
 
     def __init__(
         self,
         api: int,
         connection: socket.socket,
         view: ArenaView,
-        driver: Driver | None,
+        driver: Driver,
         cancel: Callable[[str], int],
     ) -> None:
-        """Takes over the socket, and begins."""
+        """Takes over the socket, and begins to write; an inlet has it read."""
         self.api = api
-        self.driver = driver
+        self.socket = connection
         self.live: dict[int, Live] = {}
+        self._driver = driver
         self._cancel = cancel
-        self._socket = connection
         self._view = view
+        self._frames = Frames()
         self._outbox = Outbox()
-        name = f"mstar-api-{api}"
-        self._threads = (
-            threading.Thread(target=self._read, name=f"{name}-in", daemon=True),
-            threading.Thread(target=self._write, name=f"{name}-out", daemon=True),
-        )
-        for thread in self._threads:
-            thread.start()
+        self._sender = Sender(connection, self._outbox, self._taken, f"api-{api}")
 
     @property
     def is_open(self) -> bool:
         """Whether something may still come or go."""
-        return any(thread.is_alive() for thread in self._threads)
+        return self._sender.is_open
 
     def tell(self, stats: Stats) -> None:
         """Send the engine's counts."""
         self._outbox.answer(stats)
+        self._outbox.wake()
 
     def abort_group(self, group: str) -> int:
         """Abort the requests of ``group``; how many there were."""
@@ -82,28 +77,36 @@ class EngineConnection:
 
     def close(self) -> None:
         """End it from this side, as if the other had."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other side was faster
-            return
+        self._sender.shut()
 
-    # -- the thread that reads -------------------------------------------------------------
+    # -- the engine's thread ---------------------------------------------------------------
 
-    def _read(self) -> None:
+    def read(self) -> bool:
+        """See :class:`~mstar_core.serving.inlet.Watched`."""
         try:
-            for body in frames_of(self._socket):
+            data = self.socket.recv(CHUNK, socket.MSG_DONTWAIT)
+            for body in self._frames.feed(data):
                 self._hear(decoded(body, FromApi))
+            return bool(data)
+        except BlockingIOError:
+            return True
         except FrameError as error:
             log.error("API process %d sent what is no message: %s", self.api, error)
         except OSError:
             log.info("the connection to API process %d broke", self.api)
         except Exception:
             log.exception("the connection to API process %d ends", self.api)
-        finally:
-            self._outbox.close()
-            self.close()
-            for live in list(self.live.values()):
-                self._leave(live)
+        return False
+
+    def flush(self, *, resting: bool) -> None:
+        """See :class:`~mstar_core.serving.inlet.Watched`."""
+        self._sender.flush(resting=resting)
+
+    def unwatched(self) -> None:
+        """See :class:`~mstar_core.serving.inlet.Watched`."""
+        for live in list(self.live.values()):
+            self._leave(live)
+        self._sender.end()
 
     def _hear(self, message: Submit | Stop | Abort | Cancel) -> None:
         if isinstance(message, Submit):
@@ -128,48 +131,34 @@ class EngineConnection:
             scored=message.sampling.logprobs is not None,
         )
         try:
-            request = request_of(message, self._view)
-            if self.driver is not None:
-                self.driver.submit(request, live)
-                return
-            error = None
+            self._driver.submit(request_of(message, self._view), live)
         except RequestError as refused:
-            error = refused.facts()
-        live(_refusal(live, error))
+            live(_refusal(live, refused.facts()))
 
     def _stop(self, live: Live, accepted: int) -> None:
-        if (driver := self.driver) is not None:
-            driver.call(lambda: driver.core.stop(live.id, accepted))
+        driver = self._driver
+        driver.call(lambda: driver.core.stop(live.id, accepted))
 
     def _leave(self, live: Live) -> None:
-        if self.driver is not None:
-            self.driver.leave(live.id, live)
+        self._driver.leave(live.id, live)
 
-    # -- the thread that writes ------------------------------------------------------------
+    # -- whichever thread writes ----------------------------------------------------------
 
-    def _write(self) -> None:
-        try:
-            while (taken := self._outbox.take()) is not None:
-                events, answers = taken
-                frames = [framed(answer) for answer in answers]
-                if events:
-                    frames.append(framed(columns(events, self._end_of)))
-                self._socket.sendall(b"".join(frames))
-        except OSError:
-            log.info("API process %d does not read any more", self.api)
-        except Exception:
-            log.exception("the connection to API process %d ends", self.api)
-        self.close()
-        self._threads[0].join()  # it aborts what is left
-        self._socket.close()
+    def _taken(self) -> bytes:
+        """What there is to tell, as frames."""
+        events, answers = self._outbox.take()
+        frames = [framed(answer) for answer in answers]
+        if events:
+            frames.append(framed(columns(events, self._end_of)))
+        return b"".join(frames)
 
     def _end_of(self, live: Live, finish: FinishEvent) -> End:
         self.live.pop(live.stream, None)
         error, code = finish.error, None
         if finish.reason == "error" and (finish.busy or not finish.refused):
             code = "overloaded" if finish.busy else "request_failed"
-        if finish.reason == "error" and (self.driver is None or self.driver.fault is not None):
-            error, code = None, "not_ready" if self.driver is None else "engine_restarted"
+        if finish.reason == "error" and self._driver.fault is not None:
+            error, code = None, "engine_restarted"
         return End(
             live.stream,
             finish.reason,

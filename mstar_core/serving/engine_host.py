@@ -10,25 +10,33 @@ import threading
 from mstar_core.engine.driver import Driver
 from mstar_core.serving.arena import ArenaView
 from mstar_core.serving.engine_connection import EngineConnection
+from mstar_core.serving.inlet import Inlet
 from mstar_core.serving.messages import FrameError, Stats
 
 log = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """The connections of an engine process, one for each API process. Thread-safe."""
+    """The connections of an engine process, one for each API process. Thread-safe.
+
+    A connection that is made before the engine is open lies still until it is.
+    """
 
     def __init__(self) -> None:
-        self.driver: Driver | None = None
+        self.inlet = Inlet()
+        """The inbox of the engine that is to be served."""
+        self._driver: Driver | None = None
+        self._early: list[tuple[int, tuple[int, ...]]] = []
         self._connections: dict[int, EngineConnection] = {}
         self._lock = threading.Lock()
 
     def serve(self, driver: Driver) -> None:
-        """The engine is open: from now on requests go to ``driver``."""
+        """The engine is open: from now on requests go to ``driver``, which waits at the inlet."""
         with self._lock:
-            self.driver = driver
-            for connection in self._connections.values():
-                connection.driver = driver
+            self._driver = driver
+            for api, fds in self._early:
+                self._open(api, fds, driver)
+            self._early.clear()
 
     def connect(self, api: int, fds: tuple[int, ...]) -> None:
         """API process ``api`` is at the other end of a new socket; an older one is closed.
@@ -36,17 +44,23 @@ class EngineHost:
         Takes over ``fds``: the socket and the memory. What is no such pair is logged and closed.
         """
         with self._lock:
-            before = self._connections.pop(api, None)
-            if before is not None:
-                before.close()
-            try:
-                connection, view = _opened(fds)
-            except FrameError as error:
-                log.error("no connection to API process %d: %s", api, error)
-                return
-            self._connections[api] = EngineConnection(
-                api, connection, view, self.driver, self.cancel
-            )
+            if self._driver is None:
+                self._early.append((api, fds))
+            else:
+                self._open(api, fds, self._driver)
+
+    def _open(self, api: int, fds: tuple[int, ...], driver: Driver) -> None:
+        before = self._connections.pop(api, None)
+        if before is not None:
+            before.close()
+        try:
+            connection, view = _opened(fds)
+        except FrameError as error:
+            log.error("no connection to API process %d: %s", api, error)
+            return
+        opened = EngineConnection(api, connection, view, driver, self.cancel)
+        self._connections[api] = opened
+        self.inlet.watch(opened)
 
     def cancel(self, group: str) -> int:
         """Abort the requests of ``group`` on all connections; how many there were."""

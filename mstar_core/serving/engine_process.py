@@ -64,7 +64,11 @@ class EngineProcess:
         start = child.start
         child.control.send(Phase("wiring"))
         engine = Engine.open(
-            start.config, start.sets, offline=start.offline, progress=_progress(child.control)
+            start.config,
+            start.sets,
+            offline=start.offline,
+            progress=_progress(child.control),
+            inbox=host.inlet,
         )
         child.laps.mark_parts(engine.report.seconds)
         self._engine = engine

@@ -1,4 +1,4 @@
-"""What goes from the engine's thread to a connection's writer: that thread appends, and no more."""
+"""What goes from the engine's thread to an API process, until it is written."""
 
 from __future__ import annotations
 
@@ -37,45 +37,54 @@ Event = tuple[Live, EngineEvent]
 
 
 class Outbox:
-    """Events and answers for one writer. Any thread puts; nobody waits to put, and none is lost.
+    """Events and answers for whoever writes. Any thread puts; nobody waits to put, none is lost.
 
     It holds what a peer that does not read has not taken: of each request at most its
-    ``max_new_tokens`` events and an end, the answers to what that peer asked, and counts.
+    ``max_new_tokens`` events and an end, the answers to what that peer asked, and counts. Putting
+    wakes nobody: :meth:`wake` does, once for everything that was put.
     """
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
         self._answers: deque[Cancelled | Stats] = deque()
-        self._arrived = threading.Event()
+        self._woken = threading.Event()
         self._closed = False
 
     def put(self, live: Live, event: EngineEvent) -> None:
         """Put an event of a request."""
         self._events.append((live, event))
-        if not self._arrived.is_set():
-            self._arrived.set()
 
     def answer(self, message: Cancelled | Stats) -> None:
         """Put a message that is no request's."""
         self._answers.append(message)
-        self._arrived.set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Everything has been taken."""
+        return not (self._events or self._answers)
+
+    def take(self) -> tuple[list[Event], list[Cancelled | Stats]]:
+        """What there is, oldest first, and no more than one frame of it."""
+        return _popped(self._events), _popped(self._answers)
+
+    def wake(self) -> None:
+        """Have :meth:`wait` return."""
+        if not self._woken.is_set():
+            self._woken.set()
 
     def close(self) -> None:
-        """Nothing is taken any more."""
+        """Nothing more is put. What there is may still be taken."""
         self._closed = True
-        self._arrived.set()
+        self._woken.set()
 
-    def take(self) -> tuple[list[Event], list[Cancelled | Stats]] | None:
-        """Wait until there is something and take it, oldest first; None once it is closed."""
-        self._arrived.wait()
-        self._arrived.clear()
-        if self._closed:
-            return None
-        events = _popped(self._events)
-        answers = _popped(self._answers)
-        if self._events or self._answers:
-            self._arrived.set()
-        return events, answers
+    def wait(self) -> bool:
+        """Until somebody wakes us; False once it is closed and everything has been taken."""
+        self._woken.wait()
+        self._woken.clear()
+        if not self._closed:
+            return True
+        self._woken.set()
+        return not self.is_empty
 
 
 def columns(events: Sequence[Event], end_of: Callable[[Live, FinishEvent], End]) -> Tokens:

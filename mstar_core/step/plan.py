@@ -50,8 +50,8 @@ def plan_class(cls: type[T]) -> type[T]:
 
 def staged_arrays(plan: Plan) -> dict[str, np.ndarray]:
     """The host arrays of ``plan`` that must travel, by field name."""
-    found = {f.name: getattr(plan, f.name) for f in attrs.fields(type(plan))}
-    return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+    found = [(each.name, getattr(plan, each.name)) for each in plan.__attrs_attrs__]
+    return {name: value for name, value in found if isinstance(value, np.ndarray)}
 
 
 def stage_plan(plan: Plan, tensors: Mapping[str, Tensor]) -> Plan:

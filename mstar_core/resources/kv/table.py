@@ -153,8 +153,9 @@ class PageTable:
         self._owners_P[held] -= 1
         self._fence_P[held] = np.maximum(self._fence_P[held], fence)
         free = held[self._owners_P[held] == 0][::-1]
-        for last in np.unique(self._fence_P[free]):
-            self.kept.give_back(free[self._fence_P[free] == last], int(last))
+        fences = self._fence_P[free]
+        for last in sorted(set(fences.tolist())):
+            self.kept.give_back(free[fences == last], last)
         self.pages[handle] = 0
         self.length[handle] = self.num_held[handle] = 0
         self.num_promised[handle] = self.num_away[handle] = self.num_life[handle] = 0

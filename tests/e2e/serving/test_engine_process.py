@@ -300,7 +300,7 @@ def test_signals_are_left_to_the_supervisor(child):
     assert child.process.poll() is None
 
 
-def test_the_engine_process_has_one_thread_each_way_for_a_connection_and_frees_it(child):
+def test_the_engine_process_has_one_thread_for_a_connection_and_frees_it(child):
     threads = f"/proc/{child.process.pid}/task"
 
     async def body():
@@ -309,7 +309,7 @@ def test_the_engine_process_has_one_thread_each_way_for_a_connection_and_frees_i
             async with linked(child) as link:
                 await whole(ask(link, "a"))
                 before = before or len(os.listdir(threads))
-        await until(lambda: len(os.listdir(threads)) <= before - 2)
+        await until(lambda: len(os.listdir(threads)) <= before - 1)
 
     run(body())
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import queue
 import socket
 import threading
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,8 @@ from mstar_core.errors import DeviceFault, Words
 from mstar_core.model.front import Request
 from mstar_core.serving.arena import make_arena
 from mstar_core.serving.engine_host import EngineHost
+from mstar_core.serving.errors import ApiError
+from mstar_core.serving.inlet import Inlet
 from mstar_core.serving.link import EngineState
 from mstar_core.serving.messages import Cancelled, End, Scores
 from mstar_core.serving.outbox import MAX_EVENTS, Live, Outbox, columns
@@ -73,14 +77,87 @@ def test_what_piled_up_is_taken_in_pieces_and_none_is_lost():
     assert (len(first), len(second), answers, none) == (MAX_EVENTS, 3, [Cancelled(1, 0)], [])
 
 
-def test_a_writer_that_waits_is_woken_and_told_of_the_end():
-    outbox = Outbox()
-    taken = []
-    waiting = threading.Thread(target=lambda: taken.append(outbox.take()))
+def test_a_writer_that_waits_is_woken_and_told_of_the_end_once_all_is_taken():
+    outbox, found = Outbox(), []
+    live = a_live(1, outbox)
+
+    def write():
+        goes_on = True
+        while goes_on:
+            goes_on = outbox.wait()
+            found.append((goes_on, [event.token for _, event in outbox.take()[0]]))
+
+    waiting = threading.Thread(target=write)
     waiting.start()
+    for number in range(MAX_EVENTS + 1):
+        live(token(number))
     outbox.close()
     waiting.join(10)
-    assert taken == [None]
+    assert [n for _, taken in found for n in taken] == list(range(MAX_EVENTS + 1))
+    assert found[-1][0] is False
+
+
+def test_a_call_wakes_an_inlet_that_waits_and_calls_keep_their_order():
+    inlet, got = Inlet(), []
+    waiting = threading.Thread(target=lambda: got.extend(inlet.get(block=True) for _ in range(3)))
+    waiting.start()
+    time.sleep(0.05)  # it waits by now; where it does not, it finds the calls
+    calls = [lambda: None, lambda: None, None]
+    for call in calls:
+        inlet.put(call)
+    waiting.join(10)
+    assert got == calls
+    with pytest.raises(queue.Empty):
+        inlet.get(block=False)
+    inlet.end()
+
+
+class Told:
+    """A connection that notes when it is asked to write."""
+
+    def __init__(self):
+        self.socket, self.far = socket.socketpair()
+        self.flushed, self.heard, self.left = [], b"", False
+
+    def read(self):
+        data = self.socket.recv(100)
+        self.heard += data
+        return bool(data)
+
+    def flush(self, *, resting):
+        self.flushed.append(resting)
+
+    def unwatched(self):
+        self.left = True
+        self.socket.close()
+        self.far.close()
+
+
+def test_an_inlet_reads_between_turns_and_has_everything_written_before_it_rests():
+    inlet, told = Inlet(), Told()
+    inlet.watch(told)
+    inlet.get(block=False)()
+    told.far.send(b"abc")
+    with pytest.raises(queue.Empty):
+        inlet.get(block=False)
+    assert (told.heard, told.flushed) == (b"abc", [False])
+    threading.Timer(0.05, inlet.put, (None,)).start()
+    assert inlet.get(block=True) is None
+    assert told.flushed == [False, True]
+    inlet.end()
+
+
+def test_an_inlet_leaves_a_connection_at_its_end_and_all_at_its_own():
+    inlet, first, second = Inlet(), Told(), Told()
+    for each in (first, second):
+        inlet.watch(each)
+        inlet.get(block=False)()
+    first.far.close()
+    with pytest.raises(queue.Empty):
+        inlet.get(block=False)
+    assert (first.left, second.left) == (True, False)
+    inlet.end()
+    assert second.left
 
 
 class FaultyCore:
@@ -104,7 +181,8 @@ class FaultyCore:
 
 def test_a_device_fault_ends_requests_as_a_restart_does_and_says_nothing_of_the_device():
     async def body():
-        host, driver = EngineHost(), Driver(FaultyCore())
+        host = EngineHost()
+        driver = Driver(FaultyCore(), host.inlet)
         host.serve(driver)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         memory = make_arena(1 << 16)
@@ -117,14 +195,18 @@ def test_a_device_fault_ends_requests_as_a_restart_does_and_says_nothing_of_the_
             generation = link.submit(Request(arrays={"ids": np.arange(3)}), group="g")
             ended = (await generation.arrived()).ended
             assert not driver.thread.is_alive() or driver.fault is not None
-            late = link.submit(Request(arrays={"ids": np.arange(3)}), group="g")
-            again = (await late.arrived()).ended
+            for _ in range(500):
+                if link.state.phase != "ready":
+                    break
+                await asyncio.sleep(0.01)
+            with pytest.raises(ApiError) as late:
+                link.submit(Request(arrays={"ids": np.arange(3)}), group="g")
         finally:
             link.detach()
             await asyncio.sleep(0.01)
             host.close()
         assert (ended.code, ended.error) == ("engine_restarted", None)
-        assert (again.code, again.error) == ("engine_restarted", None)
+        assert (late.value.code, link.state.phase) == ("not_ready", "restarting")
 
     asyncio.run(asyncio.wait_for(body(), 20))
 
