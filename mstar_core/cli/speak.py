@@ -7,23 +7,18 @@ import logging
 import sys
 from typing import Any
 
-from attrs import evolve
-
-from mstar_core.cli.arguments import count, positive
+from mstar_core.cli.arguments import count
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import SoundProgress, log, progress_bar
 from mstar_core.cli.saying import Saying
 from mstar_core.cli.sound_file import STDOUT, SoundFile, check_rate, style_of
-from mstar_core.cli.streams import given_text, shown, text_of
+from mstar_core.cli.streams import given_text, shown
 from mstar_core.cli.tables import print_json
+from mstar_core.cli.wishes import add_wishes, check_front, requests_of
 from mstar_core.config import Resolved
-from mstar_core.errors import ConfigError, UsageError, Words
-from mstar_core.model.front import Front, Request
+from mstar_core.errors import UsageError, Words
 from mstar_core.model.speech import voices_of
 from mstar_core.serving.media.encode import MEDIA
-
-OPTIONS = ("language", "instructions")
-"""Wishes that a front takes where its ``speech_options`` say so."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -37,15 +32,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--voices", action="store_true", help="list the voices and languages, and do nothing else"
     )
-    for flag, metavar, text in (
-        ("--voice", "NAME", "one of --voices"),
-        ("--language", "NAME", "the language of TEXT, one of --voices"),
-        ("--instructions", "TEXT", "in words, how to speak"),
-    ):
-        parser.add_argument(flag, type=text_of(flag), metavar=metavar, help=text)
-    parser.add_argument(
-        "--speed", type=positive, default=1.0, metavar="FACTOR", help="2 is twice as fast"
-    )
+    add_wishes(parser)
     parser.add_argument("--seed", type=int, metavar="N", help="the same sound on every run")
     parser.add_argument(
         "--format", choices=tuple(MEDIA), help="by default what FILE ends in, and wav for stdout"
@@ -89,7 +76,7 @@ def _speak(args: argparse.Namespace, resolved: Resolved, text: str, file: SoundF
     from mstar_core.engine.opening import open_front
 
     front = open_front(resolved, offline=args.offline)
-    requests = _requests(front, args, text)  # what is wrong with them is known before any weights
+    requests = requests_of(front, args, text)  # what is wrong with them is known before any weights
     if args.log_level is None:
         log.setLevel(logging.INFO)
     bar = SoundProgress()
@@ -135,23 +122,13 @@ def _facts(path: str, style: str, saying: Saying) -> dict[str, Any]:
     }
 
 
-def _requests(front: Front, args: argparse.Namespace, text: str) -> list[Request]:
-    """The requests for ``text``. Raises ConfigError, UsageError and RequestError."""
-    _check_front(front, args)
-    asked = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
-    requests = front.speech_requests(text, voice=args.voice, speed=args.speed, **asked)
-    if args.seed is None:
-        return requests
-    return [evolve(r, sampling=evolve(r.sampling, seed=args.seed)) for r in requests]
-
-
 def _list(args: argparse.Namespace) -> int:
     """Print what may be asked of the model's voice."""
     from mstar_core.engine.opening import open_front
 
     resolved, _ = resolve_arguments(args)
     front = open_front(resolved, offline=args.offline)
-    _check_front(front, args)
+    check_front(front, args)
     told = voices_of(front.traits())
     if args.json:
         print_json(told)
@@ -172,6 +149,13 @@ def _check_given(args: argparse.Namespace) -> None:
                 want="--text TEXT and --out FILE, or --voices",
                 fix=f"add {flag}",
             )
+    if args.reference is None and (args.reference_text is not None or args.speaker_only):
+        raise UsageError(
+            where="mstar-core speak",
+            got=Words("no --reference"),
+            want="--reference FILE with --reference-text and --speaker-only",
+            fix="add --reference",
+        )
     if args.out == STDOUT and args.json:
         raise UsageError(
             where="mstar-core speak --json",
@@ -179,22 +163,3 @@ def _check_given(args: argparse.Namespace) -> None:
             want="one thing on stdout",
             fix="write the sound to a file, or leave --json out",
         )
-
-
-def _check_front(front: Front, args: argparse.Namespace) -> None:
-    """Raise ConfigError or UsageError for a model that cannot do what is asked."""
-    if "speech" not in front.capabilities():
-        raise ConfigError(
-            where=str(args.config),
-            got=Words(f"a model that takes {', '.join(sorted(front.capabilities())) or 'no text'}"),
-            want="a model that speaks",
-            fix="name a configuration of a speech synthesis model",
-        )
-    for name in OPTIONS:
-        if getattr(args, name) is not None and name not in front.speech_options():
-            raise UsageError(
-                where=f"mstar-core speak --{name}",
-                got=Words("a model that does not take it"),
-                want="a model that does",
-                fix=f"leave --{name} out",
-            )

@@ -131,8 +131,8 @@ class Front(ABC):
         """What more of an answer to a speech request sounds like: float32 ``[T]``, full scale 1.
 
         ``ids`` are its next tokens, and ``items`` what came out of its stream meanwhile, by the
-        names of outputs that are told. The pieces of an answer, however it is cut, join to the
-        whole. By default: the items named ``sound``.
+        names of outputs that are told. Pieces, however cut, join to the whole. By default: the
+        items named ``sound``.
         """
         samples: np.ndarray = items.get("sound", _SILENCE)
         return samples.astype(np.float32, copy=False).ravel()
@@ -180,8 +180,9 @@ class Front(ABC):
         return frozenset()
 
     def speech_options(self) -> frozenset[str]:
-        """Which of ``language`` (one of ``traits``) and ``instructions`` (in words, how to speak)
-        :meth:`speech_request` takes."""
+        """Which of ``language``, ``instructions`` (in words, how to speak) and ``reference`` (a
+        voice to imitate: float32 ``[T]`` or ``[T, channels]``, with ``reference_rate`` in Hz,
+        ``reference_text`` and ``speaker_only``) :meth:`speech_request` takes."""
         return frozenset()
 
 

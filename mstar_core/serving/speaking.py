@@ -18,6 +18,7 @@ from mstar_core.serving.codec import to_json
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.following import bounded, followed, tokens_of
+from mstar_core.serving.imitating import check_reference, reference_options
 from mstar_core.serving.link import Arrived, Ended
 from mstar_core.serving.media.encode import MEDIA, RATES, Encoder, encoder, offered
 from mstar_core.serving.protocol.audio import (
@@ -83,9 +84,11 @@ def _check(exchange: Exchange, body: SpeechBody, front: Front) -> None:
         known = ", ".join(map(str, RATES[style]))
         message = f"`sample_rate` of {style} is one of {known}; wav, flac and pcm have any."
         raise ApiError("invalid_value", message, param="sample_rate")
+    takes = front.speech_options()
     for name in OPTIONS:
-        if getattr(body, name) and name not in front.speech_options():
+        if getattr(body, name) and name not in takes:
             raise unsupported(name, "This model does not take it")
+    check_reference(body, takes)
     most = exchange.service.limits.max_speech_chars
     if len(body.input) > most:
         message = f"`input` has {len(body.input)} characters; at most {most} are spoken."
@@ -110,7 +113,8 @@ class _Speech:
 
     async def told(self, body: SpeechBody) -> None:
         """Ask the engine for the sound and write it as it comes, a part of the text at a time."""
-        made = await asyncio.to_thread(self._requests, body)
+        voice = await reference_options(self.exchange, body)
+        made = await asyncio.to_thread(self._requests, body, voice)
         requests = [bounded(self.exchange, request) for request in made]
         self.exchange.admit(tokens=max(map(tokens_of, requests)))
         ends: list[Ended] = []
@@ -124,8 +128,8 @@ class _Speech:
         if self.events:
             self.stream.write(event(to_json(SpeechDoneEvent(usage=_usage(ends)))) + DONE)
 
-    def _requests(self, body: SpeechBody) -> list[Request]:
-        options: dict[str, Any] = {"voice": body.voice, "speed": body.speed}
+    def _requests(self, body: SpeechBody, voice: dict[str, Any]) -> list[Request]:
+        options: dict[str, Any] = {"voice": body.voice, "speed": body.speed, **voice}
         options |= {name: given for name in OPTIONS if (given := getattr(body, name))}
         if body.seed is not None:
             settings = {**self.front.default_sampling(), "seed": body.seed}

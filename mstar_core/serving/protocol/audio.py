@@ -133,6 +133,12 @@ class SpeechBody:
     """In words, how to speak."""
     sample_rate: Annotated[int, Meta(ge=8_000, le=48_000)] | None = None
     """Samples per second; absent is the model's own."""
+    reference: Annotated[str, Meta(max_length=BIG)] | None = None
+    """A recording of the voice to imitate: a sound file in base64, or a data URL of it."""
+    reference_text: Annotated[str, Meta(max_length=1 << 16)] | None = None
+    """All that is said in it."""
+    speaker_only: bool = False
+    """The voice is imitated, and not how it speaks there: ``reference_text`` is not needed."""
     stream_format: Literal["audio", "sse"] = "audio"
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
 

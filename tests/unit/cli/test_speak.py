@@ -19,6 +19,7 @@ from mstar_core.cli import main, progress
 from mstar_core.echo.front import EchoFront
 from mstar_core.echo.tones import RATE, tones
 from mstar_core.resample import resample
+from mstar_core.testing.sound import encoded, tone
 
 
 @pytest.fixture
@@ -123,6 +124,9 @@ def test_voices_are_listed_without_weights(speak):
         (("--text", "a", "--out", "a.wav", "--voice", "nobody"), 1, "got   'nobody'"),
         (("--text", "a", "--out", "a.wav", "--language", "german"), 2, "leave --language out"),
         (("--text", "a", "--out", "a.wav", "--speed", "-1"), 2, "above 0"),
+        (("--text", "a", "--out", "a.wav", "--reference", "b.wav"), 2, "leave --reference out"),
+        (("--text", "a", "--out", "a.wav", "--reference-text", "b"), 2, "add --reference"),
+        (("--text", "a", "--out", "a.wav", "--speaker-only"), 2, "add --reference"),
         (("--text", "", "--out", "a.wav"), 1, "want  "),
     ],
     ids=str,
@@ -146,6 +150,27 @@ def test_a_model_that_fails_leaves_no_file(speak, tmp_path):
     assert code == 1
     assert "\nError: request " in err
     assert os.listdir(tmp_path) == []
+
+
+def test_a_recording_of_a_voice_is_given_to_the_model(speak, tmp_path, monkeypatch):
+    """TT-14: as it was sampled."""
+    heard = {}
+
+    def imitate(self, text, *, reference, reference_rate, **options):
+        heard.update(options, samples=reference, rate=reference_rate)
+        return spoken(self, text, voice=options["voice"])
+
+    spoken = EchoFront.speech_request
+    monkeypatch.setattr(EchoFront, "speech_request", imitate)
+    monkeypatch.setattr(EchoFront, "speech_options", lambda self: frozenset({"reference"}))
+    (tmp_path / "b.flac").write_bytes(encoded(tone(0.5, 16_000), 16_000, "FLAC"))
+    wishes = ("--reference", "b.flac", "--reference-text", "la la", "--speaker-only")
+    assert speak("--text", "abc", "--out", "a.wav", *wishes)[0] == 0
+    assert (heard["rate"], len(heard["samples"])) == (16_000, 8_000)
+    assert (heard["reference_text"], heard["speaker_only"]) == ("la la", True)
+    code, _, err = speak("--text", "abc", "--out", "c.wav", "--reference", "nowhere.wav")
+    assert code == 1
+    assert "nowhere.wav" in err
 
 
 def test_speech_that_is_cut_off_is_said_to_be(speak):

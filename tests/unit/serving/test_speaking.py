@@ -20,10 +20,13 @@ from mstar_core.serving.exchange import ModelCard, Service
 from mstar_core.serving.link import Arrived
 from mstar_core.testing.asgi import call
 from mstar_core.testing.scripted_link import ScriptedLink, end
+from mstar_core.testing.sound import encoded, tone
 
 PATH = "/v1/audio/speech"
 RATE = 24_000
 FRAME = 1920
+HEARD = ("reference", "reference_rate", "reference_text", "speaker_only")
+RECORDING = base64.b64encode(encoded(tone(0.5, 16_000), 16_000)).decode()
 
 
 class Sounding(EchoFront):
@@ -37,11 +40,12 @@ class Sounding(EchoFront):
         self.asked = []
 
     def speech_request(self, text, *, language=None, instructions=None, **options):
+        self.heard = {n: options.pop(n) for n in list(options) if n in HEARD}
         self.asked.append((text, language, instructions, options))
         return super().speech_request(text, **options)
 
     def speech_options(self):
-        return frozenset({"language", "instructions"})
+        return frozenset({"language", "instructions", "reference"})
 
     def traits(self):
         return {**super().traits(), "languages": ["auto", "german"], "default_voice": "tone"}
@@ -249,6 +253,48 @@ def test_who_leaves_in_the_middle_of_a_part_ends_it_and_no_other_begins():
     asyncio.run(asyncio.wait_for(leave(), 20))
     assert [each.was_aborted for each in service.link.generations] == [True]
     assert service.admission.open == 0
+
+
+@pytest.mark.parametrize("head", ["", "data:audio/wav;base64,"])
+def test_a_recording_of_a_voice_is_decoded_and_given_to_the_model(head):
+    """TT-14: as it was sampled; the model brings it to its own rate."""
+    service = serving()
+    fields = {"reference": head + RECORDING, "reference_text": "la la", "response_format": "pcm"}
+    try:
+        told = ask(service, input="hello", **fields)
+    finally:
+        service.close()
+    assert told.status == 200, told.body
+    heard = service.front.heard
+    assert (heard["reference_rate"], heard["reference_text"]) == (16_000, "la la")
+    assert heard["speaker_only"] is False
+    assert np.abs(heard["reference"] - tone(0.5, 16_000)).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"reference": "???"}, "invalid_value", "reference"),
+        ({"reference": "data:audio/wav,abc"}, "invalid_audio", "reference"),
+        ({"reference": base64.b64encode(b"no sound").decode()}, "invalid_audio", "reference"),
+        ({"reference": RECORDING, "front": EchoFront()}, "unsupported_field", "reference"),
+        ({"reference_text": "la"}, "missing_field", "reference"),
+        ({"speaker_only": True}, "missing_field", "reference"),
+        ({"reference": 3}, "invalid_value", "reference"),
+    ],
+    ids=str,
+)
+def test_a_recording_that_is_none_is_refused_with_its_field(fields, code, param):
+    """TT-10, TT-11: and it is never left out of account."""
+    fields = dict(fields)
+    service = serving(front=fields.pop("front", None))
+    try:
+        told = ask(service, input="hello", **fields)
+    finally:
+        service.close()
+    assert (told.status, told.json()["error"]["code"]) == (400, code)
+    assert told.json()["error"]["param"] == param
+    assert not service.link.generations
 
 
 def test_voices_and_languages_are_listed():
