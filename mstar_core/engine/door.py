@@ -66,12 +66,16 @@ def check_request(
 
 
 def passed_by(request: Request, walks: Mapping[str, Walk]) -> frozenset[str]:
-    """The optional walks that ``request`` brings nothing for."""
-    return frozenset(
+    """The optional walks that ``request`` brings nothing for, and those that they would feed."""
+    optional = {name: walk for name, walk in walks.items() if walk.optional}
+    passed = {
         name
-        for name, walk in walks.items()
-        if walk.optional and not any(given.name in request.arrays for given in walk.inputs)
-    )
+        for name, walk in optional.items()
+        if walk.feed == "prompt" and not any(i.name in request.arrays for i in walk.inputs)
+    }
+    filled = {o.edge for name, walk in walks.items() if name not in passed for o in walk.outputs}
+    unfed = {n for n, walk in optional.items() if walk.feed == "edge" and walk.edge not in filled}
+    return frozenset(passed | unfed)
 
 
 def check_settings(request: Request, nodes: Mapping[str, NodeRuntime]) -> None:

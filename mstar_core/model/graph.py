@@ -21,11 +21,11 @@ def check_graph(nodes: tuple[Node, ...], edges: tuple[Edge, ...], graph: Sequenc
         if walk.combines or walk.feed == "rows":
             _check_combined(walk, walks)
         _check_told(walk)
-        if walk.optional and (walk.feed != "prompt" or walk.samples):
+        if walk.optional and (walk.feed not in ("prompt", "edge") or walk.samples):
             raise ConfigError(
                 where=f"walk {walk.name}.optional",
                 got=Words(f"a walk of feed {walk.feed!r}"),
-                want="a walk that is fed from the prompt and does not sample",
+                want="a walk that is fed from the prompt or an edge and does not sample",
                 fix="leave optional out",
             )
     for each in edges:

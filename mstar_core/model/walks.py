@@ -87,7 +87,8 @@ class Walk:
     capture: bool = True
     """Worth capturing at all."""
     optional: bool = False
-    """A request that has none of its inputs passes it by (``feed="prompt"``)."""
+    """A request passes it by that has none of its inputs (``feed="prompt"``), or passes by all the
+    walks that fill its edge (``feed="edge"``)."""
     combines: tuple[str, ...] = ()
     """The walks whose rows it runs in one forward (``feed="rows"``): loops, and those of prompts.
     """
@@ -114,7 +115,7 @@ class Edge:
 
     name: str
     source: str
-    """The walk that fills it."""
+    """The walk that fills it; where several do, a request takes one of them."""
     target: str
     """The walk that empties it."""
     input: str

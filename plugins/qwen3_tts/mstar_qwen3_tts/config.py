@@ -9,6 +9,7 @@ from attrs import frozen
 
 from mstar_core.errors import CheckpointError, Words
 from mstar_core.model.json_fields import JsonFields
+from mstar_qwen3_tts.ear_sizes import EarSizes, read_ears
 from mstar_qwen3_tts.sizes import CodecConfig, StackConfig, read_codec, read_stack
 
 CODEC_FOLDER = "speech_tokenizer"
@@ -16,6 +17,8 @@ CODEC_FOLDER = "speech_tokenizer"
 MODES = ("base", "custom_voice", "voice_design")
 RESERVED = 1024
 """Ids at the end of the codec vocabulary that are no sound."""
+RECORDED_FRAMES = 375
+"""Frames of a recording at most: half a minute."""
 
 
 @frozen(kw_only=True)
@@ -70,6 +73,8 @@ class TtsConfig:
     dialects: Mapping[str, str]
     """Speaker → the dialect spoken; others are not in it."""
     decoder: CodecConfig
+    ears: EarSizes | None
+    """How a base model hears a recording; None where the voices have names, or are described."""
 
     @property
     def first_reserved(self) -> int:
@@ -82,9 +87,14 @@ class TtsConfig:
         return self.vocab_size
 
     @property
+    def heard_frames(self) -> range:
+        """In the place of codec ids: the frames of the recording that was heard."""
+        return range(self.vocab_size + 1, self.vocab_size + 1 + RECORDED_FRAMES)
+
+    @property
     def imitates(self) -> bool:
         """Whether it speaks with a voice that it has heard."""
-        return self.mode == "base"
+        return self.ears is not None
 
     @property
     def obeys(self) -> bool:
@@ -121,7 +131,8 @@ def read_config(folder: Path) -> TtsConfig:
     vocab, groups = talker.whole("vocab_size", least=RESERVED + 1), talker.whole("num_code_groups")
     speakers = talker.ids_by_name("spk_id", vocab)
     languages = talker.ids_by_name("codec_language_id", vocab)
-    decoder = read_codec(folder / CODEC_FOLDER / "config.json")
+    codec = JsonFields.read(folder / CODEC_FOLDER / "config.json")
+    decoder, stack = read_codec(codec), read_stack(talker)
     if decoder.codebooks != groups:
         raise talker.wrong("num_code_groups", groups, f"the codec's {decoder.codebooks} codebooks")
     return TtsConfig(
@@ -130,7 +141,7 @@ def read_config(folder: Path) -> TtsConfig:
         vocab_size=vocab,
         text_vocab_size=talker.whole("text_vocab_size"),
         text_hidden=talker.whole("text_hidden_size"),
-        talker=read_stack(talker),
+        talker=stack,
         predictor=read_stack(predictor),
         predictor_vocab=predictor.whole("vocab_size"),
         code_groups=groups,
@@ -141,6 +152,7 @@ def read_config(folder: Path) -> TtsConfig:
         speakers=speakers,
         dialects=_dialects(talker, speakers, languages),
         decoder=decoder,
+        ears=read_ears(root, codec, stack.hidden) if mode == "base" else None,
     )
 
 

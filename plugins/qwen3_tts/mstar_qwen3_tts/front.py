@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mstar_core.errors import CheckpointError, ConfigError, RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.defaults import Defaults
-from mstar_qwen3_tts.heard import HeardVoice, check_heard
+from mstar_qwen3_tts.heard import Heard, check_heard, check_wanted
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.prompt import AUTO, ROLE, TAIL, Wishes, language_id, prompt_arrays, speaker_of
+from mstar_qwen3_tts.recording import Recording
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
 TURN = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
 MARKS = ("<|im_start|>", "<|im_end|>")
 HEARD = "<|im_start|>assistant\n{}<|im_end|>\n"
 INSTRUCTION = "<|im_start|>user\n{}<|im_end|>\n"
+REFERENCE = ("reference", "reference_rate", "reference_text", "speaker_only")
 
 
 class Qwen3TTSFront(Front):
@@ -43,9 +47,11 @@ class Qwen3TTSFront(Front):
         """A request that speaks ``text``.
 
         ``language`` is a name of ``traits``; ``instructions`` say in words how to speak.
-        ``options`` are those of :meth:`ids_request`. Raises RequestError for text that is empty, a
-        voice or language that the model does not have, and what it cannot do.
+        ``options`` are those of :meth:`ids_request`, and of a base model those of :meth:`heard`.
+        Raises RequestError for text that is empty, a voice or language that the model does not
+        have, and what it cannot do.
         """
+        options = self._hearing(options)
         if not isinstance(text, str) or not text.strip():
             raise RequestError(
                 where="input", got=text, want="text to be spoken", fix="write what is to be said"
@@ -61,6 +67,26 @@ class Qwen3TTSFront(Front):
         instruct = self._instruction(instructions)
         return self.ids_request(self._encode(TURN, text, "input"), instruct=instruct, **options)
 
+    def speech_requests(self, text: str, **options: Any) -> list[Request]:
+        return super().speech_requests(text, **self._hearing(options))
+
+    def heard(
+        self,
+        reference: np.ndarray,
+        reference_rate: int,
+        reference_text: str | None = None,
+        speaker_only: bool = False,
+    ) -> Recording:
+        """The voice of a recording, for any number of requests: their option ``heard``.
+
+        ``reference``: float32 ``[T]`` or ``[T, channels]`` at ``reference_rate`` Hz, one second to
+        thirty; ``reference_text``: all that is said in it. With ``speaker_only`` the text is not
+        needed: the voice is imitated, and nothing of how it speaks there. Raises RequestError.
+        """
+        return Recording.of(
+            reference, reference_rate, text=reference_text, speaker_only=speaker_only
+        )
+
     def ids_request(
         self,
         ids: Sequence[int],
@@ -69,7 +95,7 @@ class Qwen3TTSFront(Front):
         language: str | None = None,
         instruct: Sequence[int] = (),
         whole_text: bool | None = None,
-        heard: HeardVoice | None = None,
+        heard: Heard | None = None,
         max_new_tokens: int | None = None,
         **options: Any,
     ) -> Request:
@@ -79,15 +105,16 @@ class Qwen3TTSFront(Front):
         it imitates a voice. ``heard`` is the voice that a base model imitates. ``options`` are
         fields of :class:`Request`. Raises RequestError as :meth:`speech_request` does.
         """
-        heard_ids = self._heard_ids(heard)
+        check_heard(heard, self.config)
+        speaker = speaker_of(self.config, voice or self.options.default_voice)
         wishes = Wishes(
             ids=ids,
             language=(language or self.options.default_language).lower(),
-            speaker=speaker_of(self.config, voice or self.options.default_voice),
+            speaker=speaker,
             instruct=instruct,
             whole_text=not self.config.imitates if whole_text is None else whole_text,
             heard=heard,
-            heard_ids=heard_ids,
+            heard_ids=self._heard_ids(heard),
         )
         arrays = prompt_arrays(self.config, wishes, self.options.script)
         settings, rules = self.defaults.applied(options.pop("sampling", None))
@@ -121,7 +148,9 @@ class Qwen3TTSFront(Front):
         }
 
     def speech_options(self) -> frozenset[str]:
-        return frozenset({"language", "instructions"})
+        """Also ``reference``, where a base model imitates a recording: see :meth:`heard`."""
+        own = {"reference"} if self.config.imitates else set()
+        return frozenset({"language", "instructions"} | own)
 
     def check_options(self) -> None:
         """Raise ConfigError for a default voice or language that the model does not have."""
@@ -173,12 +202,20 @@ class Qwen3TTSFront(Front):
             )
         return self._encode(INSTRUCTION, instructions, "instructions")
 
-    def _heard_ids(self, heard: HeardVoice | None) -> Sequence[int]:
+    def _hearing(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """``options`` with a recording as the voice that it is of."""
+        found = dict(options)
+        given = {name: found.pop(name) for name in REFERENCE if name in found}
+        if given.get("reference") is not None:
+            check_wanted(True, self.config)
+            found["heard"] = self.heard(**given)
+        return found
+
+    def _heard_ids(self, heard: Heard | None) -> Sequence[int]:
         """The turn of what was heard; empty where only the speaker's vector is used."""
-        check_heard(heard, self.config)
-        if heard is None or heard.codes is None:
+        if heard is None or not heard.num_frames:
             return ()
-        return heard.ids or self._encode(HEARD, heard.text or "", "heard.text")
+        return heard.ids or self._encode(HEARD, heard.text or "", "reference_text")
 
     def _encode(self, turn: str, text: str, where: str) -> list[int]:
         got = next((Words(mark) for mark in MARKS if mark in text), None)

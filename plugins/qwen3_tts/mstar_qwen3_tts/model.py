@@ -5,6 +5,9 @@
     script ──► prefill ──► talker_decode ─┐ ══ frames ══► voice ──► sound
     (talker)                    ▲         │              (codec)
                                 └─────────┘
+
+A base model is told the voice behind the script (``imitating.py``), and its codec goes through the
+frames of the recording (``recall``) before it speaks.
 """
 
 from __future__ import annotations
@@ -17,13 +20,23 @@ import torch
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Stream, Walk
 from mstar_qwen3_tts.codec import RECALL, CodecSubmodule, codec_resources
-from mstar_qwen3_tts.config import CODEC_FOLDER, TtsConfig, read_config
+from mstar_qwen3_tts.config import CODEC_FOLDER, RECORDED_FRAMES, TtsConfig, read_config
 from mstar_qwen3_tts.front import Qwen3TTSFront
+from mstar_qwen3_tts.imitating import (
+    HEAR,
+    HEARD,
+    KNOW,
+    LISTEN,
+    SPEAKER,
+    ImitatingTalker,
+    hearing_walks,
+    kept_blocks,
+)
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.rules import logit_rules
 from mstar_qwen3_tts.talker import (
+    PREFILL,
     SCRIPT,
-    SPEAKER,
     TALKER_DECODE,
     TalkerSubmodule,
     talker_resources,
@@ -57,29 +70,36 @@ class Qwen3TTS(Model):
 
     def nodes(self) -> tuple[Node, ...]:
         rules = logit_rules(self.config, self.front().defaults.penalty)
-        talker = talker_resources(self.config, self.options.script, rules)
+        kept = kept_blocks(self.config) if self.config.imitates else {}
+        talker = talker_resources(self.config, self.options.script, rules, kept)
         return (
             Node(name="talker", walks=self._talker(), resources=talker),
             Node(name="codec", walks=self._codec(), resources=codec_resources(self.config.decoder)),
         )
 
     def edges(self) -> tuple[Edge, ...]:
-        return (
-            Edge(
-                name="frames",
-                source=TALKER_DECODE,
-                target="voice",
-                input="frames",
-                shape=(self.config.code_groups,),
-                dtype="int64",
-                capacity=WAITING_FRAMES,
-                chunks=self.options.chunks,
-            ),
+        shared: dict[str, Any] = {"shape": (self.config.code_groups,), "dtype": "int64"}
+        frames = Edge(
+            name="frames",
+            source=TALKER_DECODE,
+            target="voice",
+            input="frames",
+            capacity=WAITING_FRAMES,
+            chunks=self.options.chunks,
+            **shared,
         )
+        if not self.config.imitates:
+            return (frames,)
+        heard = Edge(
+            name=HEARD, source=HEAR, target=RECALL, input=HEARD, capacity=RECORDED_FRAMES, **shared
+        )
+        return frames, heard
 
     def graph(self) -> Sequence:
-        recall = (Once(RECALL),) if self.config.imitates else ()
-        talker = Sequence((*recall, Once(SCRIPT), Once("prefill"), Loop(TALKER_DECODE)))
+        heard: tuple[Once, ...] = ()
+        if self.config.imitates:
+            heard = tuple(Once(name) for name in (SPEAKER, LISTEN, KNOW, HEAR, RECALL))
+        talker = Sequence((Once(SCRIPT), *heard, Once(PREFILL), Loop(TALKER_DECODE)))
         return Sequence((Stream(producer=talker, consumer=Once("voice"), edge="frames"),))
 
     @property
@@ -92,7 +112,7 @@ class Qwen3TTS(Model):
     def build_submodule(self, node: str, env: NodeEnv) -> NodeSubmodule:
         if node == "codec":
             return CodecSubmodule(self.config.decoder, env)
-        return TalkerSubmodule(self.config, env)
+        return (ImitatingTalker if self.config.imitates else TalkerSubmodule)(self.config, env)
 
     def weight_map(self, node: str) -> WeightMap:
         if node == "codec":
@@ -102,18 +122,13 @@ class Qwen3TTS(Model):
     def front(self) -> Qwen3TTSFront:
         return Qwen3TTSFront(self.folder, self.config, self.options)
 
-    def _talker(self) -> tuple[Walk, Walk, Walk]:
+    def _talker(self) -> tuple[Walk, ...]:
         config = self.config
         script = Input(name=SCRIPT, shape=(self.options.script,), below=config.text_vocab_size)
         text = Input(name="text", below=config.text_vocab_size)
-        code = Input(name="code", below=config.vocab_size + 1 + config.imitates)
+        codes = config.heard_frames.stop if config.imitates else config.vocab_size
+        code = Input(name="code", below=codes + 1)
         hidden = (config.talker.hidden,)
-        speaker: tuple[Input, ...] = ()
-        later: tuple[Input, ...] = ()
-        if config.imitates:
-            speaker = (Input(name=SPEAKER, dtype="model", shape=hidden),)
-            books, below = (config.code_groups - 1,), config.predictor_vocab + 1
-            later = (Input(name="later", shape=books, below=below),)
         ids = Input(name="ids", below=config.vocab_size, loops=True)
         last = Input(name="hidden", dtype="model", shape=hidden, loops=True)
         frames = Output(name="frames", shape=(config.code_groups,), edge="frames")
@@ -129,14 +144,15 @@ class Qwen3TTS(Model):
                 name=SCRIPT,
                 node="talker",
                 feed="prompt",
-                inputs=(script, *speaker),
+                inputs=(script,),
                 max_items=SCRIPTS_A_STEP,
                 capture=False,
             ),
+            *(hearing_walks(config) if config.imitates else ()),
             Walk(
-                name="prefill",
+                name=PREFILL,
                 feed="prompt",
-                inputs=(text, code, *later),
+                inputs=(text, code),
                 outputs=outputs,
                 chunkable=True,
                 **sampled,
@@ -162,11 +178,11 @@ class Qwen3TTS(Model):
             outputs=(Output(name="sound", dtype="float32", shape=samples, read=True, told=True),),
             **shared,
         )
-        reference = Input(name="reference", shape=books, below=self.config.decoder.codebook_size)
         recall = Walk(
             name=RECALL,
-            feed="prompt",
-            inputs=(reference,),
+            feed="edge",
+            edge=HEARD,
+            inputs=(Input(name=HEARD, shape=books),),
             chunkable=True,
             optional=True,
             **shared,

@@ -74,11 +74,7 @@ class CodePredictor(nn.Module):
 
     def embed(self, codes_TQ: Tensor) -> Tensor:
         """Codes 1, 2, … ``[T, 15]`` → the sum of their embeddings, ``[T, hidden]``."""
-        return self.embed_each(codes_TQ).sum(1)
-
-    def embed_each(self, codes_TQ: Tensor) -> Tensor:
-        """Codes 1, 2, … ``[T, 15]`` → the embedding of each, ``[T, 15, hidden]``."""
-        return F.embedding(codes_TQ + self.begins, self.tables)
+        return F.embedding(codes_TQ + self.begins, self.tables).sum(1)
 
     def forward(self, hidden_BH: Tensor, first_BH: Tensor, plan: Any) -> Tensor:
         """The codes 1, 2, … of a frame, int64 ``[B, 15]``.

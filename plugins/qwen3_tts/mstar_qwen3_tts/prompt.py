@@ -10,7 +10,7 @@ from attrs import frozen
 from mstar_core.errors import RequestError, Words
 from mstar_core.names import suggest
 from mstar_qwen3_tts.config import TtsConfig
-from mstar_qwen3_tts.heard import HeardVoice
+from mstar_qwen3_tts.heard import Heard
 
 ROLE, TAIL, HEARD_TAIL = 3, 5, 2
 """Ids before and behind the text in a turn: ``<|im_start|>assistant⏎`` and what closes it."""
@@ -33,27 +33,26 @@ class Wishes:
     """The whole turn of an instruction; empty without one."""
     whole_text: bool = True
     """The text comes before the sound; else word by word beside it."""
-    heard: HeardVoice | None = None
+    heard: Heard | None = None
     """The voice to imitate, where the model can."""
     heard_ids: Sequence[int] = ()
     """The whole turn of what was heard; empty where nothing of it is said again."""
 
 
-Row = tuple[int, int, tuple[int, ...]]
-"""A text id; beside it code 0 of a frame, or :data:`NONE`; and the frame's other codes, if any."""
+Row = tuple[int, int]
+"""A text id, and beside it a codec id or :data:`NONE`."""
 
 
 def prompt_arrays(config: TtsConfig, wishes: Wishes, script: int) -> dict[str, np.ndarray]:
     """``text`` and ``code`` int64 ``[n]``, and ``script`` int64 ``[1, script]``.
 
     ``code`` is 0 where text stands alone, else a codec id plus one. Of a model that imitates also
-    ``later`` ``[n, 15]``, in the same way, ``speaker`` ``[1, hidden]``, and ``reference``, frames.
-    Raises RequestError for text that the script does not hold.
+    what the voice brings. Raises RequestError for text that the script does not hold.
     """
     text, codec = config.text, config.codec
     head = _codec_head(config, wishes)
-    rows: list[Row] = [(i, NONE, ()) for i in (*wishes.instruct, *wishes.ids[:ROLE])]
-    rows += [(text.pad, code, ()) for code in head[:-1]] + [(text.bos, codec.pad, ())]
+    rows: list[Row] = [(i, NONE) for i in (*wishes.instruct, *wishes.ids[:ROLE])]
+    rows += [(text.pad, code) for code in head[:-1]] + [(text.bos, codec.pad)]
     inner, spoken = _body(config, wishes)
     rows += inner
     if len(spoken) >= script:
@@ -66,18 +65,11 @@ def prompt_arrays(config: TtsConfig, wishes: Wishes, script: int) -> dict[str, n
     padded = np.full((1, script), text.pad, np.int64)
     padded[0, : len(spoken)] = spoken
     arrays: dict[str, np.ndarray] = {
-        "text": np.asarray([i for i, _, _ in rows], np.int64),
-        "code": np.asarray([code for _, code, _ in rows], np.int64) + 1,
+        "text": np.asarray([i for i, _ in rows], np.int64),
+        "code": np.asarray([code for _, code in rows], np.int64) + 1,
         "script": padded,
     }
-    if wishes.heard is None:
-        return arrays
-    none = (NONE,) * (config.code_groups - 1)
-    arrays["later"] = np.asarray([later or none for _, _, later in rows], np.int64) + 1
-    arrays["speaker"] = np.asarray(wishes.heard.speaker, np.float32)[None]
-    if wishes.heard.codes is not None:
-        arrays["reference"] = np.asarray(wishes.heard.codes, np.int64)
-    return arrays
+    return arrays if wishes.heard is None else arrays | wishes.heard.arrays(config)
 
 
 def _body(config: TtsConfig, wishes: Wishes) -> tuple[list[Row], list[int]]:
@@ -92,14 +84,13 @@ def _body(config: TtsConfig, wishes: Wishes) -> tuple[list[Row], list[int]]:
             fix="write what is to be said",
         )
     said = [*wishes.heard_ids[ROLE:-HEARD_TAIL], *body, text.eos]
-    frames = [(codec.bos, ())]
-    if wishes.heard is not None and wishes.heard.codes is not None:
-        frames += [(first, tuple(later)) for first, *later in wishes.heard.codes.tolist()]
+    num = 0 if wishes.heard is None else wishes.heard.num_frames
+    frames = [codec.bos, *config.heard_frames[:num]]
     if wishes.whole_text:
-        rows: list[Row] = [(i, codec.pad, ()) for i in said]
-        return [*rows, *((text.pad, *frame) for frame in frames)], []
+        rows: list[Row] = [(i, codec.pad) for i in said]
+        return [*rows, *((text.pad, frame) for frame in frames)], []
     beside = [*said[: len(frames)], *[text.pad] * (len(frames) - len(said))]
-    return [(i, *frame) for i, frame in zip(beside, frames, strict=True)], said[len(frames) :]
+    return list(zip(beside, frames, strict=True)), said[len(frames) :]
 
 
 def _codec_head(config: TtsConfig, wishes: Wishes) -> list[int]:

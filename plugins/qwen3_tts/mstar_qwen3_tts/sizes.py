@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from pathlib import Path
 
 from attrs import frozen
 
@@ -48,9 +47,8 @@ class CodecConfig:
         return prod(self.upsampling) * prod(self.rates)
 
 
-def read_codec(file: Path) -> CodecConfig:
-    """The decoder of the codec that ``file`` describes. Raises CheckpointError."""
-    root = JsonFields.read(file)
+def read_codec(root: JsonFields) -> CodecConfig:
+    """The decoder of the codec that ``root`` describes. Raises CheckpointError."""
     given = root.section("decoder_config")
     given.must_be("hidden_act", "silu", "silu")
     given.must_be("num_semantic_quantizers", 1, 1)

@@ -30,7 +30,7 @@ from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.layers import Attend, Layer, Make
 from mstar_qwen3_tts.predictor import CodePredictor
 
-SCRIPT, SPEAKER, TALKER_DECODE = "script", "speaker", "talker_decode"
+SCRIPT, PREFILL, TALKER_DECODE = "script", "prefill", "talker_decode"
 
 
 class TalkerSubmodule(NodeSubmodule):
@@ -39,7 +39,7 @@ class TalkerSubmodule(NodeSubmodule):
     def __init__(self, config: TtsConfig, env: NodeEnv) -> None:
         super().__init__()
         make, sizes = Make.of(env), config.talker
-        self.eps, self.linear, self.imitates = sizes.eps, make.linear, config.imitates
+        self.eps, self.linear = sizes.eps, make.linear
         self.text_table = make.weight(config.text_vocab_size, config.text_hidden)
         self.fc1 = make.weight(config.text_hidden, config.text_hidden)
         self.fc1_bias = make.weight(config.text_hidden)
@@ -62,8 +62,8 @@ class TalkerSubmodule(NodeSubmodule):
         self.norm.fill_(1)
 
     def declare_step(self, walk: str, spans_B: np.ndarray) -> Mapping[str, np.ndarray]:
-        """The script is written at once, in a walk of its own, and read by the others."""
-        if walk == SCRIPT:
+        """What a slot keeps is written in walks of its own, and read by these two."""
+        if walk not in (PREFILL, TALKER_DECODE):
             return {SCRIPT: spans_B}
         own = dict.fromkeys(("kv", "attention", "position", "sampler"), spans_B)
         return {**own, SCRIPT: spans_B}
@@ -78,10 +78,9 @@ class TalkerSubmodule(NodeSubmodule):
         """``script`` returns nothing; ``talker_decode`` also ``frames``, int64 ``[B, 16]``."""
         slots_B = plans[SCRIPT].slots_B
         if walk == SCRIPT:
-            for name, kept in self._kept.items():
-                kept.index_copy_(0, slots_B, inputs[name].to(kept.dtype))
+            self._script.index_copy_(0, slots_B, inputs[SCRIPT])
             return {}
-        if walk == "prefill":
+        if walk == PREFILL:
             return self._talk(self._prompt(inputs, plans), plans)
         frames_BQ = self._frames(inputs, plans)
         at_B = (plans["sampler"].generated_B.long() - 1).clamp(0, self._script.shape[1] - 1)
@@ -109,17 +108,13 @@ class TalkerSubmodule(NodeSubmodule):
 
     def _prompt(self, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]) -> Tensor:
         """Text and, where ``code`` is not 0, the embedding of code ``code - 1``."""
-        code_T = inputs["code"]
-        x_TH = self.text(inputs["text"])
-        code_TH = F.embedding((code_T - 1).clamp(0, len(self.code_table) - 1), self.code_table)
-        if self.imitates:
-            speaker_BH = self._kept[SPEAKER][plans[SCRIPT].slots_B]
-            heard_TH = speaker_BH[plans["attention"].row_T.long()]
-            code_TH = torch.where(code_T[:, None] > len(self.code_table), heard_TH, code_TH)
-            later_TQ = inputs["later"]
-            later_TQH = self.predictor.embed_each((later_TQ - 1).clamp(min=0))
-            x_TH = x_TH + torch.where(later_TQ[..., None] > 0, later_TQH, 0).sum(1)
+        code_T, x_TH = inputs["code"], self.text(inputs["text"])
+        code_TH = self._codes((code_T - 1).clamp(min=0), plans)
         return x_TH + torch.where(code_T[:, None] > 0, code_TH, 0)
+
+    def _codes(self, code_T: Tensor, plans: Mapping[str, Any]) -> Tensor:
+        """Codec ids → ``[T, hidden]``."""
+        return F.embedding(code_T.clamp(max=len(self.code_table) - 1), self.code_table)
 
     def _frames(self, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]) -> Tensor:
         first_B = inputs["ids"]
@@ -160,18 +155,18 @@ class TalkerSubmodule(NodeSubmodule):
 
 
 def talker_resources(
-    config: TtsConfig, script: int, rules: tuple[LogitRule, ...]
+    config: TtsConfig, script: int, rules: tuple[LogitRule, ...], kept: Mapping[str, Any]
 ) -> tuple[ResourceSpec, ...]:
     """A pool, attention, positions, a script of ``script`` ids, and the sampler with its rules.
+
+    ``kept`` are further blocks beside the script.
 
     The three axes of a position are always equal here, so that plain rope turns what is stored for
     mrope.
     """
     sizes = config.talker
     heads = {"num_kv_heads": sizes.kv_heads, "head_dim": sizes.head_dim}
-    kept: dict[str, Any] = {SCRIPT: ((script,), torch.int64)}
-    if config.imitates:
-        kept[SPEAKER] = ((sizes.hidden,), "model")
+    blocks = {SCRIPT: ((script,), torch.int64), **kept}
     return (
         ResourceSpec(key="kv", kind="kv", options={"num_layers": sizes.layers, **heads}),
         ResourceSpec(
@@ -185,7 +180,7 @@ def talker_resources(
             kind="position",
             options={"kind": "rope", "rotary_dim": sizes.head_dim, "theta": sizes.theta},
         ),
-        ResourceSpec(key=SCRIPT, kind="state", options={"num_layers": 1, "blocks": kept}),
+        ResourceSpec(key=SCRIPT, kind="state", options={"num_layers": 1, "blocks": blocks}),
         ResourceSpec(
             key="sampler",
             kind="sampler",

@@ -48,8 +48,7 @@ def talker_weight_map(config: TtsConfig) -> WeightMap:
         ("predictor.layers", f"{inner}.model.layers", config.predictor),
     ):
         rules += _layers(target, source, sizes.layers, normed=True, scaled=False)
-    aside = ("speaker_encoder.*",) if config.mode == "base" else ()
-    return WeightMap(rules=tuple(rules), set_aside=aside)
+    return WeightMap(rules=tuple(rules))
 
 
 def codec_weight_map(config: CodecConfig) -> WeightMap:

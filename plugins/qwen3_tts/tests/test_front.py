@@ -207,7 +207,7 @@ VECTOR, FRAMES = np.ones(64, np.float32), np.full((3, 16), 5)
 @pytest.mark.parametrize(
     ("heard", "where"),
     [
-        (None, "heard"),
+        (None, "reference"),
         (HeardVoice(speaker=VECTOR[:9]), "heard.speaker"),
         (HeardVoice(speaker=VECTOR * np.nan), "heard.speaker"),
         (HeardVoice(speaker=VECTOR, codes=FRAMES), "heard.text"),

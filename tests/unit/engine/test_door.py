@@ -8,7 +8,7 @@ from mstar_core.engine.door import Limits, check_request, passed_by
 from mstar_core.engine.openings import openings
 from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
-from mstar_core.model.walks import Input, Loop, Once, Sequence, Stream, Walk
+from mstar_core.model.walks import Input, Loop, Once, Output, Sequence, Stream, Walk
 from mstar_core.sched.request import tracks_of
 from mstar_core.testing.cores import open_ledger
 from mstar_core.testing.ledger import ledger_request
@@ -88,6 +88,11 @@ def test_a_request_that_brings_nothing_for_an_optional_walk_passes_it_by():
     assert passed_by(Request(arrays={"frames": frames}), walks) == frozenset()
     without = passed_by(Request(arrays={"ids": np.zeros(1, np.int64)}), walks)
     assert without == {"encode"}
+    cross = Walk(name="cross", node="n", feed="edge", edge="e", inputs=(), optional=True)
+    out = Output(name="out", edge="e")
+    fed = {"encode": evolve(FRAMES, optional=True, outputs=(out,)), "cross": cross}
+    assert passed_by(Request(arrays={"ids": np.zeros(1, np.int64)}), fed) == {"encode", "cross"}
+    assert passed_by(Request(arrays={"frames": frames}), fed) == frozenset()
     graph = Sequence((Once("encode"), Loop("decode")))
     assert [part.walk for part in tracks_of(graph, without)[0].parts] == ["decode"]
     stream = Stream(producer=graph, consumer=Once("voice"), edge="said")
