@@ -28,7 +28,7 @@ from mstar_core.serving.messages import (
     Submit,
     decoded,
 )
-from mstar_core.serving.outbox import Live, Outbox, columns
+from mstar_core.serving.outbox import Live, Outbox, messages_of
 from mstar_core.serving.sender import Sender
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class EngineConnection:
         events, answers = self._outbox.take()
         frames = [framed(answer) for answer in answers]
         if events:
-            frames.append(framed(columns(events, self._end_of)))
+            frames += map(framed, messages_of(events, self._end_of))
         return b"".join(frames)
 
     def _end_of(self, live: Live, finish: FinishEvent) -> End:

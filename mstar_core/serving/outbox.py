@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from attrs import define
 
-from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
-from mstar_core.serving.messages import Cancelled, End, Scores, Stats, Tokens
+from mstar_core.engine.events import EngineEvent, FinishEvent, ItemsEvent, TokenEvent
+from mstar_core.serving.crossing import items_of
+from mstar_core.serving.messages import Cancelled, End, Items, Scores, Stats, Tokens
 
 T = TypeVar("T")
 
@@ -40,8 +41,9 @@ class Outbox:
     """Events and answers for whoever writes. Any thread puts; nobody waits to put, none is lost.
 
     It holds what a peer that does not read has not taken: of each request at most its
-    ``max_new_tokens`` events and an end, the answers to what that peer asked, and counts. Putting
-    wakes nobody: :meth:`wake` does, once for everything that was put.
+    ``max_new_tokens`` tokens, what its stream makes of them, and an end; the answers to what that
+    peer asked, and counts. Putting wakes nobody: :meth:`wake` does, once for everything that was
+    put.
     """
 
     def __init__(self) -> None:
@@ -87,15 +89,34 @@ class Outbox:
         return not self.is_empty
 
 
-def columns(events: Sequence[Event], end_of: Callable[[Live, FinishEvent], End]) -> Tokens:
-    """Events of many streams as one message; ``end_of`` says how a stream ended."""
+def messages_of(
+    events: Sequence[Event], end_of: Callable[[Live, FinishEvent], End]
+) -> list[Tokens | Items]:
+    """Events of many streams as messages; ``end_of`` says how a stream ended.
+
+    Items come in messages of their own, before the one that has all tokens and ends.
+    """
+    made: list[tuple[int, ItemsEvent]] = []
+    told = _columns(events, end_of, made)
+    items = [each for stream, event in made for each in items_of(stream, event.arrays)]
+    return [*items, told]
+
+
+def _columns(
+    events: Sequence[Event],
+    end_of: Callable[[Live, FinishEvent], End],
+    made: list[tuple[int, ItemsEvent]],
+) -> Tokens:
+    """Tokens and ends as one message; items are put to ``made``."""
     tokens: dict[int, list[int]] = {}
     scores: dict[int, Scores] = {}
     ends: list[End] = []
     for live, event in events:
-        if isinstance(event, FinishEvent):
-            ends.append(end_of(live, event))
         if not isinstance(event, TokenEvent):
+            if isinstance(event, FinishEvent):
+                ends.append(end_of(live, event))
+            else:
+                made.append((live.stream, event))
             continue
         mine = tokens.get(live.stream)
         if mine is None:

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mstar_core.engine.driver import Driver
-from mstar_core.engine.events import FinishEvent, TokenEvent
+from mstar_core.engine.events import FinishEvent, ItemsEvent, TokenEvent
 from mstar_core.errors import DeviceFault, Words
 from mstar_core.model.front import Request
 from mstar_core.serving.arena import make_arena
+from mstar_core.serving.crossing import arrays_of
 from mstar_core.serving.engine_host import EngineHost
 from mstar_core.serving.errors import ApiError
 from mstar_core.serving.inlet import Inlet
 from mstar_core.serving.link import EngineState
 from mstar_core.serving.messages import Cancelled, End, Scores
-from mstar_core.serving.outbox import MAX_EVENTS, Live, Outbox, columns
+from mstar_core.serving.outbox import MAX_EVENTS, Live, Outbox, messages_of
 from mstar_core.serving.remote import RemoteLink
 
 
@@ -47,7 +48,7 @@ def a_live(stream, outbox, scored=False):
 def test_columns_keep_the_order_of_each_stream(events):
     outbox = Outbox()
     lives = [a_live(stream, outbox) for stream in range(5)]
-    came = columns([(lives[stream], token(number)) for stream, number in events], end_of)
+    (came,) = messages_of([(lives[stream], token(number)) for stream, number in events], end_of)
     found, at = {}, 0
     for stream, number in zip(came.streams, came.counts, strict=True):
         found[stream] = came.tokens[at : at + number]
@@ -60,10 +61,23 @@ def test_only_streams_that_asked_have_scores_and_ends_come_behind():
     outbox = Outbox()
     plain, scored = a_live(1, outbox), a_live(2, outbox, scored=True)
     events = [(plain, token(5)), (scored, token(6, ((6, -0.5),))), (scored, finish())]
-    came = columns(events, end_of)
+    (came,) = messages_of(events, end_of)
     assert (came.streams, came.counts, came.tokens) == ([1, 2], [1, 1], [5, 6])
     assert came.scores == [Scores(2, [-0.5], [[(6, -0.5)]])]
     assert came.ends == [End(2, "stop")]
+
+
+def test_items_go_before_the_tokens_and_ends_that_came_with_them():
+    outbox = Outbox()
+    one, two = a_live(1, outbox), a_live(2, outbox)
+    sound = np.arange(6, dtype=np.float32).reshape(3, 2)
+    made = [ItemsEvent(request="r", arrays={"sound": piece}) for piece in (sound[:2], sound[2:])]
+    events = [(one, token(5)), (one, made[0]), (two, made[1]), (one, made[1]), (one, finish())]
+    *items, came = messages_of(events, end_of)
+    assert [each.stream for each in items] == [1, 2, 1]
+    pieces = [array for each in items if each.stream == 1 for _, array in arrays_of(each)]
+    assert np.array_equal(np.concatenate(pieces), sound)
+    assert (came.tokens, came.ends) == ([5], [End(1, "stop")])
 
 
 def test_what_piled_up_is_taken_in_pieces_and_none_is_lost():
