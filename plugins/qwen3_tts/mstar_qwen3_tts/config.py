@@ -108,16 +108,7 @@ def read_config(folder: Path) -> TtsConfig:
     Raises CheckpointError naming the file and the field that is missing, of the wrong type, or of
     an architecture that this plugin does not serve.
     """
-    root = JsonFields.read(folder / "config.json")
-    kind = root.word("model_type", "qwen3_tts")
-    if kind != "qwen3_tts":
-        raise CheckpointError(
-            where=f"{root.file}: model_type",
-            got=Words(f"a checkpoint of another model, {kind!r}"),
-            want="a Qwen3-TTS checkpoint, 'qwen3_tts'",
-            fix="point model.path at one, or name a config of that model "
-            "(mstar-core list-plugins shows them)",
-        )
+    root = _root(folder / "config.json")
     root.must_be("tokenizer_type", "qwen3_tts_tokenizer_12hz", "qwen3_tts_tokenizer_12hz")
     mode = root.word("tts_model_type", "")
     if mode not in MODES:
@@ -154,6 +145,21 @@ def read_config(folder: Path) -> TtsConfig:
         decoder=decoder,
         ears=read_ears(root, codec, stack.hidden) if mode == "base" else None,
     )
+
+
+def _root(file: Path) -> JsonFields:
+    """The description of a checkpoint of this model. Raises CheckpointError for another's."""
+    root = JsonFields.read(file)
+    kind = root.word("model_type", "qwen3_tts")
+    if kind != "qwen3_tts":
+        raise CheckpointError(
+            where=f"{root.file}: model_type",
+            got=Words(f"a checkpoint of another model, {kind!r}"),
+            want="a Qwen3-TTS checkpoint, 'qwen3_tts'",
+            fix="point model.path at one, or name a config of that model "
+            "(mstar-core list-plugins shows them)",
+        )
+    return root
 
 
 def _ids(given: JsonFields, pattern: str, names: tuple[str, ...]) -> dict[str, int]:

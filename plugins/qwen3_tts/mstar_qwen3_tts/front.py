@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mstar_core.errors import CheckpointError, ConfigError, RequestError, Words
+from mstar_core.errors import ConfigError, RequestError, Words
 from mstar_core.model.front import Front, Request
 from mstar_qwen3_tts.config import TtsConfig
 from mstar_qwen3_tts.defaults import Defaults
@@ -17,12 +17,8 @@ from mstar_qwen3_tts.heard import Heard, check_heard, check_wanted
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.prompt import AUTO, ROLE, TAIL, Wishes, language_id, prompt_arrays, speaker_of
 from mstar_qwen3_tts.recording import Recording
+from mstar_qwen3_tts.turns import HEARD, INSTRUCTION, TURN, Turns
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
-TURN = "<|im_start|>assistant\n{}<|im_end|>\n<|im_start|>assistant\n"
-MARKS = ("<|im_start|>", "<|im_end|>")
-HEARD = "<|im_start|>assistant\n{}<|im_end|>\n"
-INSTRUCTION = "<|im_start|>user\n{}<|im_end|>\n"
 REFERENCE = ("reference", "reference_rate", "reference_text", "speaker_only")
 
 
@@ -31,7 +27,7 @@ class Qwen3TTSFront(Front):
 
     def __init__(self, folder: Path, config: TtsConfig, options: Qwen3TTSOptions) -> None:
         self.folder, self.config, self.options = folder, config, options
-        self.stop_ids = frozenset({config.codec.eos})
+        self.stop_ids, self.turns = frozenset({config.codec.eos}), Turns(folder)
         self.speech_chars = options.part_chars
 
     def speech_request(
@@ -65,7 +61,7 @@ class Qwen3TTSFront(Front):
             )
         options |= {"voice": voice, "language": language}
         instruct = self._instruction(instructions)
-        return self.ids_request(self._encode(TURN, text, "input"), instruct=instruct, **options)
+        return self.ids_request(self.turns.ids(TURN, text, "input"), instruct=instruct, **options)
 
     def speech_requests(self, text: str, **options: Any) -> list[Request]:
         return super().speech_requests(text, **self._hearing(options))
@@ -168,24 +164,6 @@ class Qwen3TTSFront(Front):
             ) from None
 
     @cached_property
-    def tokenizer(self) -> Any:
-        """The checkpoint's tokenizer. Raises CheckpointError where it has none that loads."""
-        from transformers import AutoTokenizer
-
-        got: object = Words(f"none of {', '.join(TOKENIZER_FILES)}")
-        if any((self.folder / name).is_file() for name in TOKENIZER_FILES):
-            try:
-                return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-            except (OSError, ValueError) as error:
-                got = Words(error)
-        raise CheckpointError(
-            where=str(self.folder),
-            got=got,
-            want="the tokenizer that came with the weights",
-            fix="add tokenizer.json to the checkpoint folder",
-        )
-
-    @cached_property
     def defaults(self) -> Defaults:
         """What the checkpoint says of sampling."""
         return Defaults.read(self.folder)
@@ -200,7 +178,7 @@ class Qwen3TTSFront(Front):
                 want="none: this size speaks as it does",
                 fix="leave it out, or use a model of 1.7B that is no base model",
             )
-        return self._encode(INSTRUCTION, instructions, "instructions")
+        return self.turns.ids(INSTRUCTION, instructions, "instructions")
 
     def _hearing(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """``options`` with a recording as the voice that it is of."""
@@ -215,19 +193,4 @@ class Qwen3TTSFront(Front):
         """The turn of what was heard; empty where only the speaker's vector is used."""
         if heard is None or not heard.num_frames:
             return ()
-        return heard.ids or self._encode(HEARD, heard.text or "", "reference_text")
-
-    def _encode(self, turn: str, text: str, where: str) -> list[int]:
-        got = next((Words(mark) for mark in MARKS if mark in text), None)
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            got = Words(f"{text[error.start]!a}, which has no UTF-8")
-        if got is not None:
-            raise RequestError(
-                where=where,
-                got=got,
-                want="text in UTF-8, without the marks of a turn",
-                fix="take it out, or check how the text was read",
-            )
-        return list(self.tokenizer.encode(turn.replace("{}", text), add_special_tokens=False))
+        return heard.ids or self.turns.ids(HEARD, heard.text or "", "reference_text")

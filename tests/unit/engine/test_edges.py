@@ -140,3 +140,19 @@ def test_random_use_of_all_rings_is_a_queue_for_each(ring, seed):
         elif waiting:
             number = rng.randint(1, len(waiting))
             assert get(ring, handle, number) == [waiting.popleft() for _ in range(number)]
+
+
+def test_padding_of_a_resident_step_lands_in_the_place_that_is_nobodys(ring, env):
+    """And each row in the place that the host counts, round the ring and back."""
+    handles = [env.table.open() for _ in range(2)]
+    for handle in handles:
+        ring.open(handle)
+    for step in range(3 * CAPACITY):
+        made = array(1, 1) if step % 3 else array(1, 0)
+        columns = {c.name: torch.from_numpy(c.host[handles]) for c in ring.columns()}
+        padded = {name: torch.cat([cells, cells.new_zeros(1)]) for name, cells in columns.items()}
+        plan = ring.resident_plan(padded, torch.tensor([True, True, False]))
+        want = ring.places_out(array(*handles), array(1, 1), 3)
+        assert plan.places_B.tolist() == want.tolist()
+        assert plan.places_B[2] == 0
+        ring.commit(array(*handles), made, made)
