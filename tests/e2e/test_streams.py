@@ -182,6 +182,7 @@ def test_a_producer_that_is_resident_puts_its_items_where_the_host_counts_them(t
         assert told(found[one.id]) == found[one.id].ids[:-1]
     counts, check = core.nodes["ledger"].tables.counts, core.stats()["row_check"]
     assert counts.whole_rows >= len(given) - 4
+    assert counts.untouched_steps > counts.steps // 3, "what was made is counted on the device"
     assert (check["steps"], check["mismatches"]) == (counts.steps, 0)
     assert core.stats()["steady"] == 0, "each item may be what the consumer waits for"
 
