@@ -15,6 +15,7 @@ SAMPLE_RATE = 16_000
 """Samples per second of the sound that the model hears."""
 HOP = 160
 """Samples from one mel frame to the next: 10 ms."""
+FRAMES_PER_S = SAMPLE_RATE // HOP
 FRAMES_PER_POSITION = 2
 """Mel frames that the second convolution folds into one encoder position."""
 DTYPES = ("bfloat16", "float16", "float32")

@@ -18,7 +18,6 @@ from mstar_core.model.segment import Segment
 from mstar_core.model.transcription import Sound, Transcription
 from mstar_core.resample import check_rate, resample
 from mstar_whisper.config import SAMPLE_RATE, WhisperConfig
-from mstar_whisper.judging import Judged
 from mstar_whisper.mel import log_mel
 from mstar_whisper.prompt import (
     DEFAULT_TASK,
@@ -34,10 +33,6 @@ from mstar_whisper.transcription import WhisperTranscription
 
 TIMESTAMPS = "timestamps"
 """The name of the logit rule that a request with timestamps switches on."""
-LANGUAGES = "languages"
-"""The name of the rule that leaves the ids of languages alone."""
-SUPPRESS = "suppress"
-"""The name of the rule that lets some ids never be sampled."""
 
 
 class WhisperFront(Front):
@@ -100,35 +95,6 @@ class WhisperFront(Front):
             stop_ids=self.stop_ids,
             sampling=sampling,
             settings={"sampler_rules": {TIMESTAMPS: timestamps}},
-        )
-
-    def language_request(self, mel: np.ndarray) -> Request:
-        """What language is spoken in the window ``mel``: one token, which names it."""
-        return Request(
-            arrays={"mel": mel[None], "ids": np.asarray([self.config.tokens.sot], dtype=np.int64)},
-            max_new_tokens=1,
-            sampling=SamplingSettings(logprobs=0),
-            settings={"sampler_rules": {SUPPRESS: False, LANGUAGES: True}},
-        )
-
-    def alignment_request(
-        self, mel: np.ndarray, prompt: Sequence[int], judged: Judged, positions: int
-    ) -> Request:
-        """When each token of ``judged``, behind ``prompt``, was said in the window ``mel``.
-
-        ``positions`` of the window hold sound. The token that it yields says nothing.
-        """
-        *said, last = [*prompt, *judged.ids, *([self.config.tokens.eot] if judged.ended else [])]
-        within = np.zeros(len(said), np.int64)
-        within[len(prompt) :] = positions
-        return Request(
-            arrays={
-                "mel": mel[None],
-                "said": np.asarray(said, dtype=np.int64),
-                "within": within,
-                "ids": np.asarray([last], dtype=np.int64),
-            },
-            max_new_tokens=1,
         )
 
     def prompt(self, wishes: Wishes, previous: Sequence[int]) -> list[int]:

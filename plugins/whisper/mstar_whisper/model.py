@@ -20,10 +20,11 @@ from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Walk
 from mstar_core.resources.base import ResourceSpec
 from mstar_core.resources.sampler.rules import LogitRule, SuppressRule
+from mstar_whisper.asking import LANGUAGES
 from mstar_whisper.config import WhisperConfig, read_config
 from mstar_whisper.decoder import Decoder
 from mstar_whisper.encoder import Encoder
-from mstar_whisper.front import LANGUAGES, WhisperFront
+from mstar_whisper.front import WhisperFront
 from mstar_whisper.judging import FIRST_POSITIONS, NO_SPEECH
 from mstar_whisper.options import WhisperOptions
 from mstar_whisper.prompt import language_id

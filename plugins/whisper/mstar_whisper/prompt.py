@@ -63,7 +63,7 @@ class LongWishes(Wishes, Thresholds):
 
     hotwords: str | None = field(default=None, validator=_of(str, type(None)))
     """Words to expect, which every window is told, before what was said."""
-    condition_on_previous_text: bool = field(default=True, validator=_of(bool))
+    condition_on_previous_text: bool = field(default=False, validator=_of(bool))
     """Whether a window is told what was said before it."""
     batched: bool = field(default=False, validator=_of(bool))
     """Windows are cut at quiet places and heard together; none is told what was said before it."""

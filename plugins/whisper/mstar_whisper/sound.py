@@ -23,6 +23,8 @@ QUIET = 20
 """Frames around a cut that are to be quiet together: 0.2 s."""
 LEVEL = 10
 """Frames over which a level is taken: 0.1 s."""
+LOUD_DB = 25.0
+"""What is this much below a stretch's loud parts (the 95th of 100 levels) is a pause."""
 
 
 @frozen(kw_only=True)
@@ -138,14 +140,24 @@ class Windows:
 
     def level(self, first: int, num_frames: int) -> Level:
         """How loud it is from frame ``first`` on."""
-        total = first + num_frames
-        samples = self._reached(first, HOP * total)
-        power_F = _power(samples.around(first, total, self._total)[EDGE : EDGE + HOP * num_frames])
+        power_F = self._power(first, num_frames)
         if len(power_F) > LEVEL:
             power_F = np.convolve(power_F, np.ones(LEVEL) / LEVEL, mode="valid")
         db_F = 10 * np.log10(np.maximum(power_F / HOP, 1e-20))
         low, high = np.percentile(db_F, (5, 95))
         return Level(loudest_db=float(db_F.max()), spread_db=float(high - low))
+
+    def loud(self, first: int, num_frames: int) -> np.ndarray:
+        """Bool ``[num_frames]`` from frame ``first`` on: it is no pause."""
+        power_F = np.convolve(self._power(first, num_frames), np.ones(LEVEL // 2), mode="same")
+        db_F = 10 * np.log10(np.maximum(power_F[:num_frames], 1e-20))
+        return np.asarray(db_F > np.percentile(db_F, 95) - LOUD_DB)
+
+    def _power(self, first: int, num_frames: int) -> np.ndarray:
+        """The energy of each of ``num_frames`` from ``first`` on."""
+        last = first + num_frames
+        samples = self._reached(first, HOP * last)
+        return _power(samples.around(first, last, self._total)[EDGE : EDGE + HOP * num_frames])
 
     def _reached(self, first: int, end: int) -> Samples:
         """The samples of the second reading, from frame ``first`` to at least sample ``end``."""

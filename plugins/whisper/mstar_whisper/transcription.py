@@ -23,20 +23,20 @@ from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 from mstar_core.model.segment import Segment, Word
 from mstar_core.model.transcription import Answered, Sound, Transcription
-from mstar_whisper.config import FRAMES_PER_POSITION, HOP, SAMPLE_RATE
+from mstar_whisper.asking import alignment_request, language_request
+from mstar_whisper.config import FRAMES_PER_POSITION, FRAMES_PER_S
 from mstar_whisper.cutting import Piece, cut
 from mstar_whisper.judging import Judged, is_still
 from mstar_whisper.prompt import ENGLISH, TRANSLATE, LongWishes
 from mstar_whisper.sound import Windows
 from mstar_whisper.window import Course, Window
-from mstar_whisper.words import timed_words
+from mstar_whisper.words import timed, words_of
 
 if TYPE_CHECKING:
     from mstar_whisper.front import WhisperFront
 
 WIDTH = 8
 """Windows that are heard together, batched."""
-FRAMES_PER_S = SAMPLE_RATE // HOP
 RESET_ABOVE = 0.5
 """What was drawn at a higher temperature is not told to the next window, nor what came before."""
 
@@ -129,13 +129,14 @@ class WhisperTranscription(Transcription):
             num_frames = self._windows.quietest(first + 2 * most // 3, first + most) - first
         self._begun = first + num_frames
         course = self._course(first, num_frames, self._windows.mel(first, num_frames))
-        return Window(first=first, num_frames=num_frames, course=course, request=next(course))
+        loud_F = self._windows.loud(first, num_frames)
+        return Window(first=first, num_frames=num_frames, course=course, loud_F=loud_F)
 
     def _course(self, first: int, num_frames: int, mel: np.ndarray) -> Course:
         """Hear the window ``mel``, whose sound lasts ``num_frames`` from frame ``first`` on."""
         level = self._windows.level(first, num_frames)
         if self._language is None:
-            answered = yield self._front.language_request(mel)
+            answered = yield language_request(self._tokens, mel)
             self._language = self._tokens.language_of(answered.ids[0])
             self._probability = exp(answered.logprobs[0])
         wishes = attrs.evolve(self._wishes, language=self._language, timestamps=True)
@@ -149,7 +150,7 @@ class WhisperTranscription(Transcription):
                 break
         if wishes.word_timestamps and judged.text and not judged.is_silent(wishes):
             positions = max(1, num_frames // FRAMES_PER_POSITION)
-            request = self._front.alignment_request(mel, prompt, judged, positions)
+            request = alignment_request(self._tokens, mel, prompt, judged, positions)
             judged = judged.aligned((yield request))
         return judged
 
@@ -164,28 +165,14 @@ class WhisperTranscription(Transcription):
         if judged.is_silent(self._wishes):
             self._seek = window.first + window.num_frames
             return []
-        batched = self._wishes.batched
-        found = cut(judged.ids, window.num_frames, self._tokens, whole=batched)
+        found = cut(judged.ids, window.num_frames, self._tokens, whole=self._wishes.batched)
         self._seek = window.first + found.advance
-        if self._wishes.condition_on_previous_text and not batched:
+        if self._wishes.condition_on_previous_text and not self._wishes.batched:
             said = [] if judged.temperature > RESET_ABOVE else [*self._previous, *found.said]
             self._previous = said[-self._front.most_previous :]
+        window.loud_F = window.loud_F[: found.advance]
         segments = (self._segment(piece, window, judged) for piece in found.pieces)
-        if judged.begins:
-            pairs = zip(segments, found.pieces, strict=True)
-            segments = (attrs.evolve(s, words=self._words(p, window, judged)) for s, p in pairs)
         return [segment for segment in segments if segment.text.strip()]
-
-    def _words(self, piece: Piece, window: Window, judged: Judged) -> tuple[Word, ...]:
-        """The words of ``piece``; none reaches into what the next window hears."""
-        language = ENGLISH if self._wishes.task == TRANSLATE else self._language
-
-        def seconds(position: float) -> float:
-            frame = min(window.first + FRAMES_PER_POSITION * position, self._seek)
-            return min(frame / FRAMES_PER_S, self._windows.seconds)
-
-        text = range(self._tokens.eot)
-        return tuple(timed_words(piece, judged, text, self._front.decode, language, seconds))
 
     def _segment(self, piece: Piece, window: Window, judged: Judged) -> Segment:
         """``piece`` of ``window``, whose sound may end before its timestamps do."""
@@ -202,4 +189,11 @@ class WhisperTranscription(Transcription):
             compression_ratio=judged.compression_ratio,
             no_speech_prob=judged.no_speech_prob,
             temperature=judged.temperature,
+            words=self._words(piece, window, judged) if judged.begins else None,
         )
+
+    def _words(self, piece: Piece, window: Window, judged: Judged) -> tuple[Word, ...]:
+        language = ENGLISH if self._wishes.task == TRANSLATE else self._language or ENGLISH
+        at = [i for i, id_ in enumerate(piece.ids, piece.first) if id_ < self._tokens.eot]
+        words = words_of([judged.ids[i] for i in at], self._front.decode, language)
+        return tuple(timed(word, at, judged, window) for word in words)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from attrs import define
+import numpy as np
+from attrs import define, field
 
 from mstar_core.model.front import Request
 from mstar_core.model.transcription import Answered
@@ -23,12 +24,18 @@ class Window:
     num_frames: int
     """Frames of sound in it."""
     course: Course
-    request: Request | None = None
+    loud_F: np.ndarray
+    """Bool: these frames are in no pause."""
+    request: Request | None = field()
     """What it wants run and was not handed out."""
     waits_for: str | None = None
     """Id of the request that was."""
     judged: Judged | None = None
     """What was heard, once it is over."""
+
+    @request.default
+    def _first(self) -> Request | None:
+        return next(self.course)
 
     def handed(self) -> Iterator[Request]:
         """The request that it wants run, once."""

@@ -2,20 +2,21 @@
 
 They are cut at spaces, or character by character. A word begins where its first token does, and
 ends where the token behind its last one begins. Punctuation is written with the word that it stands
-at, and is no part of its time.
+at, and is no part of its time; nor is a pause at its ends, which is no rule of theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, fsum
 
+import numpy as np
 from attrs import define
 
 from mstar_core.model.segment import Word
-from mstar_whisper.cutting import Piece
+from mstar_whisper.config import FRAMES_PER_POSITION, FRAMES_PER_S
 from mstar_whisper.judging import Judged
-from mstar_whisper.prompt import ENGLISH
+from mstar_whisper.window import Window
 
 UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 """Codes of the languages that write no spaces between words."""
@@ -40,28 +41,25 @@ class TokenWord:
     """One behind its last."""
 
 
-def timed_words(
-    piece: Piece,
-    judged: Judged,
-    text: Container[int],
-    decode: Decode,
-    language: str | None,
-    seconds: Callable[[float], float],
-) -> Iterator[Word]:
-    """The words of ``piece``, which is of the answer ``judged``, aligned.
+def timed(word: TokenWord, text: Sequence[int], judged: Judged, window: Window) -> Word:
+    """When ``word`` of the answer ``judged``, which was aligned, was said.
 
-    ``text``: the ids that are no timestamps; ``seconds``: what a position is in time.
+    ``text``: which of the answer's ids are those that the word's tokens count. No word reaches
+    into a pause, if it is not all pause, nor beyond the frames of ``window.loud_F``.
     """
-    at = [i for i, id_ in enumerate(piece.ids, piece.first) if id_ in text]
-    for word in words_of([judged.ids[i] for i in at], decode, language or ENGLISH):
-        own = at[word.first : word.end]
-        scores = [judged.logprobs[i] for i in own]
-        yield Word(
-            start=seconds(judged.begins[own[0]]),
-            end=seconds(judged.begins[own[-1] + 1]),
-            text=word.text,
-            probability=exp(fsum(scores) / len(scores)),
-        )
+    own, loud_F = text[word.first : word.end], window.loud_F
+    ends = (FRAMES_PER_POSITION * judged.begins[i] for i in (own[0], own[-1] + 1))
+    begin, end = (min(round(at), len(loud_F)) for at in ends)
+    said = np.flatnonzero(loud_F[begin:end])
+    if len(said):
+        begin, end = begin + int(said[0]), begin + int(said[-1]) + 1
+    scores = [judged.logprobs[i] for i in own]
+    return Word(
+        start=(window.first + begin) / FRAMES_PER_S,
+        end=(window.first + end) / FRAMES_PER_S,
+        text=word.text,
+        probability=exp(fsum(scores) / len(scores)),
+    )
 
 
 def words_of(ids: Sequence[int], decode: Decode, language: str) -> list[TokenWord]:

@@ -42,6 +42,9 @@ class Given:
         window[:, :num_frames] = self.mel_CT[:, first : first + num_frames]
         return window
 
+    def loud(self, first, num_frames):
+        return np.ones(num_frames, bool)
+
     def level(self, first, num_frames):
         return Level(loudest_db=0.0, spread_db=50.0)
 
@@ -206,8 +209,9 @@ def test_a_doubtful_answer_is_drawn_again_at_each_temperature(tiny):
 def test_what_was_drawn_hot_is_not_told_to_the_next_window(tiny, golden):
     engine = tiny(TINY[0])
     mel = torch.load(golden / TINY[0] / "mel.pt", weights_only=True)["mel_long"]
+    told_before = {"prompt": "before", "condition_on_previous_text": True, **FREE}
     for temperature, told in ((0.4, True), (0.6, False)):
-        plan = plan_of_mel(engine, mel, temperature=temperature, prompt="before", **FREE)
+        plan = plan_of_mel(engine, mel, temperature=temperature, **told_before)
         prompts = []
         while requests := plan.next():
             prompts += [r.arrays["ids"].tolist() for r in requests]

@@ -7,6 +7,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
+from mstar_whisper.asking import alignment_request
 from mstar_whisper.judging import Judged
 
 from mstar_core.config.sampling import SamplingSettings
@@ -106,6 +107,7 @@ def test_tokens_begin_where_the_reference_finds_them(served, golden, name):
         golden / name, attn_implementation="eager"
     ).eval()
     engine = served(golden / name, "engine.max_rows=4")
+    tokens = engine.front.config.tokens
     mel = torch.load(golden / name / "mel.pt", weights_only=True)["mel"]
     asked = [
         ([SOT], [320, 7, 8, 9, 30, 340], True, 50),
@@ -113,7 +115,7 @@ def test_tokens_begin_where_the_reference_finds_them(served, golden, name):
         ([SOT], [320, *range(62)], False, 50),
     ]
     requests = [
-        engine.front.alignment_request(mel[0].numpy(), prompt, answered(ids, ended), positions)
+        alignment_request(tokens, mel[0].numpy(), prompt, answered(ids, ended), positions)
         for prompt, ids, ended, positions in asked
     ]
     for (prompt, ids, ended, positions), result in zip(asked, engine.run(requests), strict=True):

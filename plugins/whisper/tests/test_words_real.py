@@ -77,7 +77,7 @@ def reference_words(tokenizer, ids, times):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_words_are_the_references_and_begin_and_end_where_its_tokens_do(
+def test_words_are_the_references_and_lie_within_its_times(
     engine, real_weights, clips, transcribe, tokenizer, told
 ):
     """In windows that are whole and in the last one, behind what was said before and without."""
@@ -96,9 +96,9 @@ def test_words_are_the_references_and_begin_and_end_where_its_tokens_do(
     ours = np.array([(word.start, word.end) for word in words])
     theirs = np.minimum([(start, end) for _, start, end in want], plan.duration)
     off = np.abs(ours - theirs).max(1)
-    assert (off > 0.001).sum() <= 1, "a word may be cut where the second window begins"
-    assert off.max() < 0.3
-    assert (ours <= theirs + 0.001).all()
+    assert (off < 0.015).mean() > 0.75, "but at pauses, and where the second window begins"
+    assert (ours[:, 0] > theirs[:, 0] - 0.015).all()
+    assert (ours[:, 1] < theirs[:, 1] + 0.015).all()
 
 
 @pytest.mark.parametrize("batched", [False, True])
