@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mstar_core.model.base import NodeEnv, NodeSubmodule
@@ -72,7 +73,8 @@ class Decoder(nn.Module):
 
 
 class CodecSubmodule(NodeSubmodule):
-    """Walk ``voice``: ``frames`` ``[T, books]`` → ``sound`` float32 ``[T, samples]``.
+    """Walk ``voice``: ``frames`` ``[T, books]`` → ``sound`` float32 ``[T, samples]``, and whether a
+    row's is ``finite``.
 
     Walk ``recall`` goes through the frames of a recording that the sound follows on, and tells
     nothing.
@@ -91,7 +93,11 @@ class CodecSubmodule(NodeSubmodule):
         rope = self._position.rope(position)
         (codes_TQ,) = inputs.values()
         sound_TL = self.decoder(codes_TQ, rows, position.index_T, rope)
-        return {} if walk == RECALL else {"sound": sound_TL.float()}
+        if walk == RECALL:
+            return {}
+        broken_T = (~sound_TL.isfinite().all(1)).long()
+        broken_B = torch.zeros_like(rows.lens_B).index_add(0, rows.row_T, broken_T)
+        return {"sound": sound_TL.float(), "finite": broken_B == 0}
 
 
 def _wave_decoder(config: CodecConfig, parts: Parts) -> list[nn.Module]:

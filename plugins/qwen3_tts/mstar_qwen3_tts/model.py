@@ -175,7 +175,10 @@ class Qwen3TTS(Model):
             feed="edge",
             edge="frames",
             inputs=(Input(name="frames", shape=books),),
-            outputs=(Output(name="sound", dtype="float32", shape=samples, read=True, told=True),),
+            outputs=(
+                Output(name="sound", dtype="float32", shape=samples, read=True, told=True),
+                Output(name="finite", dtype="bool", read=True),
+            ),
             **shared,
         )
         recall = Walk(

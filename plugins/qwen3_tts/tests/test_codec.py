@@ -58,10 +58,15 @@ def test_frames_beyond_the_window_are_the_published_ones(codec_bench, voice, pub
 
 
 @pytest.mark.shared
-def test_a_chunk_of_three_hundred_frames_is_the_whole(codec_bench, voice):
-    bench, codes = codec_bench(voice.folder), frames(301, seed=4)
-    difference = bench.decode(codes, [300]) - bench.decode(codes, [301])
-    assert difference.abs().max() < 2e-6
+@pytest.mark.parametrize("count", [299, 300, 301, 600])
+def test_chunks_around_three_hundred_frames_join_to_the_whole(codec_bench, voice, count):
+    """TT-03"""
+    bench, codes = codec_bench(voice.folder), frames(count, seed=4)
+    whole = bench.decode(codes, [count])
+    for chunks in ([300], [25]):
+        sound = bench.decode(codes, chunks)
+        assert len(sound) == FRAME * count
+        assert (sound - whole).abs().max() < 2e-6
 
 
 @pytest.mark.shared

@@ -224,6 +224,41 @@ def test_a_talker_that_is_copied_out_in_the_middle_goes_on_as_it_would_have(voic
 
 
 @pytest.mark.shared
+@pytest.mark.parametrize("node", ["codec", "talker"])
+def test_what_breaks_on_one_side_of_the_stream_ends_the_request_on_both(voice, tmp_path, node):
+    """And no other request."""
+    core, wired, _ = opened(voice, tmp_path, *EAGER)
+    front = wired.model.front()
+    broken, other = (asked(front, voice.told, id=name) for name in ("broken", "other"))
+    for request in (broken, other):
+        core.submit(request)
+    while core.num_generated("broken") < 5:
+        core.turn()
+    resources = core.nodes[node].resources
+    if node == "codec":
+        state = resources["memory"]
+        pieces = state.pieces(_handle(core, "broken"))
+    else:
+        pieces = resources["kv"].pieces(_handle(core, "broken"))
+    for piece in pieces:
+        piece.fill_(float("nan"))
+    while core.turn():
+        pass
+    events = list(core.drain())
+    result = Result.of("broken", [e for e in events if e.request == "broken"])
+    assert result.finish_reason == "error"
+    assert "finite" in result.error["want"]
+    whole = Result.of("other", [e for e in events if e.request == "other"])
+    assert whole.ids[:-1] == voice.codes()[:, 0].tolist()
+    assert np.abs(whole.items["sound"].ravel() - voice.wave.numpy()).max() < 1e-4
+    core.check_conserved()
+
+
+def _handle(core, name):
+    return next(state.handle for state in core._running if state.id == name)
+
+
+@pytest.mark.shared
 @pytest.mark.parametrize("short", [0, 1])
 def test_a_talker_may_speak_to_the_end_of_its_context(voice, tmp_path, short):
     """TT-13: with pages that the context fills, and with one token less."""
