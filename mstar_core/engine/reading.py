@@ -149,8 +149,8 @@ class Reader:
 def _not_finite(state: RequestState, number: int) -> RequestError:
     return RequestError(
         where=f"request {state.id}, step {number}",
-        got=Words("logits that are not finite"),
-        want="finite logits",
+        got=Words("values that are not finite"),
+        want="finite values",
         fix="check the weights and the dtype; other requests are not affected",
     )
 
