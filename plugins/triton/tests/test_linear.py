@@ -16,7 +16,11 @@ SIZES = [
     (1, 100, 24),
     (1, 2000, 9),
     (2, 72, 40),
+    (2, 400, 40),
+    (3, 2200, 20),
     (17, 300, 20),
+    (40, 400, 20),
+    (40, 2200, 20),
     (40, 600, 33),
     (100, 64, 70),
 ]
@@ -103,14 +107,17 @@ def test_no_rows_and_many_rows_are_torchs(ops, rows):
 def test_tiles_follow_from_rows_and_outputs():
     def chosen(*shape, gated=False):
         tile = tiles(*shape, gated)
-        return [tile[n] for n in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_stages")]
+        return [tile[n] for n in ("BLOCK_M", "BLOCK_N", "SPLITS", "num_stages", "AHEAD")]
 
-    assert chosen(3, 1024, 2048) == [16, 32, 4, 6]
-    assert chosen(64, 1024, 3584) == [64, 32, 4, 4]
-    assert chosen(16, 8224, 1024) == [64, 64, 1, 4]
-    assert chosen(64, 8224, 1024) == [64, 64, 1, 4]
-    assert chosen(128, 3584, 1024, gated=True) == [128, 32, 1, 4]
-    assert chosen(2, 248320, 1024) == [16, 128, 1, 3]
+    assert chosen(3, 1024, 2048) == [16, 32, 4, 6, 4]
+    assert chosen(3, 1024, 3584) == [16, 16, 4, 6, 4]
+    assert chosen(30, 1024, 3584) == [32, 32, 4, 6, 0]
+    assert chosen(64, 1024, 3584) == [64, 32, 4, 4, 1]
+    assert chosen(128, 1024, 3584) == [128, 32, 4, 4, 0]
+    assert chosen(16, 8224, 1024) == [64, 64, 1, 4, 0]
+    assert chosen(64, 8224, 1024) == [64, 64, 1, 4, 0]
+    assert chosen(128, 3584, 1024, gated=True) == [128, 32, 1, 4, 0]
+    assert chosen(2, 248320, 1024) == [16, 128, 1, 3, 0]
 
 
 @pytest.mark.parametrize(("rows", "outputs", "ours"), [

@@ -95,12 +95,13 @@ def few_rows_kernel(
     x_ptr, weight_ptr, bias_ptr, residual_ptr, part_ptr, arrived_ptr, out_ptr,
     x_row, residual_row, M,
     N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, SPLITS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """One program per block of outputs and part of K, for all rows: the weight is read once.
 
-    The last of a block's parts to arrive sums them all, in their order and not in that of arrival.
+    AHEAD blocks of the weight are read before the wait. The last of a block's parts to arrive sums
+    them all, in their order and not in that of arrival.
     """
     column, part = tl.program_id(0), tl.program_id(1)
     SHARE: tl.constexpr = (K + SPLITS * BLOCK_K - 1) // (SPLITS * BLOCK_K) * BLOCK_K
@@ -111,11 +112,20 @@ def few_rows_kernel(
     in_m, in_n = (m < M)[:, None], (n < N)[:, None]
     if PDL:
         cuda.gdc_launch_dependents()
+    ahead = ()
+    for i in tl.static_range(AHEAD):
+        at = (first + i * BLOCK_K + k)[None, :]
+        ahead = ahead + (tl.load(row + at, mask=in_n & (at < K), other=0),)  # noqa: RUF005 (no stars)
+    if PDL:
         cuda.gdc_wait()
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     x_at = x_ptr + m[:, None] * x_row
-    for start in range(first, tl.minimum(first + SHARE, K), BLOCK_K):
+    for i in tl.static_range(AHEAD):
+        at = (first + i * BLOCK_K + k)[None, :]
+        x = tl.load(x_at + at, mask=in_m & (at < K), other=0)
+        acc = tl.dot(x, tl.trans(ahead[i]), acc)
+    for start in range(first + AHEAD * BLOCK_K, tl.minimum(first + SHARE, K), BLOCK_K):
         at = (start + k)[None, :]
         in_k = at < K
         x = tl.load(x_at + at, mask=in_m & in_k, other=0)

@@ -22,6 +22,8 @@ WIDE, HEAD = 4096, 65536
 """Outputs from which there are enough blocks of columns to fill a device, and to fill it often."""
 SPLITS = 4
 """Parts of a product of few outputs: 128 programs for 1024 of them."""
+MOST_AHEAD = 4
+"""Blocks of a weight that a program holds before the wait."""
 GATES = 1024
 """Outputs of a program that only gates."""
 
@@ -103,7 +105,7 @@ def one_row(x_1H: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
 def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, Any]:
     """A program reads its columns alone, and a part of them where there are few."""
     block_m, columns, depth, warps, stages = max(16, pow2(T)), 32, 128, 4, 4
-    splits = 1
+    splits, ahead = 1, 0
     if N >= HEAD:
         columns, stages = 128, 3
     elif N >= WIDE or gated:
@@ -111,6 +113,9 @@ def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, Any]:
         columns = 32 if gated else 64
     else:
         splits, stages = min(SPLITS, triton.cdiv(K, depth)), 6 if block_m <= 32 else 4
+        if not AMD and splits == SPLITS:
+            share = triton.cdiv(K, splits * depth)
+            columns, warps, ahead = narrow(block_m, share)
     if AMD:
         depth, stages = (64 if block_m > 64 else depth), 2
     return {
@@ -118,9 +123,23 @@ def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, Any]:
         "BLOCK_M": block_m,
         "BLOCK_N": columns,
         "BLOCK_K": max(16, min(depth, pow2(K))),
+        "AHEAD": ahead,
         "num_warps": warps,
         "num_stages": stages,
     }
+
+
+def narrow(block_m: int, share: int) -> tuple[int, int, int]:
+    """``(columns, warps, blocks read ahead)`` of a program whose part has ``share`` blocks.
+
+    They were found by measuring; where none was better, all is read behind the wait.
+    """
+    short = share <= MOST_AHEAD
+    if block_m == 16:
+        return (32, 2, share) if short else (16, 4, MOST_AHEAD)
+    if block_m == 64:
+        return (32, 4 if short else 8, 1)
+    return 32, 4, 0
 
 
 class FewRows:
