@@ -33,6 +33,8 @@ class Backend(ABC):
     name: ClassVar[str]
     hardware: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     """What it runs on, for listing."""
+    owner: ClassVar[str] = ""
+    """The distribution it comes in, as its refusals name it."""
 
     def available(self, device: str) -> Refusal | None:
         """Whether it can run on ``device`` here. Never raises, imports nothing heavy."""
@@ -45,6 +47,11 @@ class Backend(ABC):
     @abstractmethod
     def bind(self, request: BindRequest) -> Any:
         """A frozen record of callables, of the class that the operation's contract names."""
+
+    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
+        """A refusal of this backend, for the methods above and below."""
+        where = f"operation {self.operation}, backend {self.name}"
+        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=self.owner)
 
     def capture_refusal(self, bucket: Any) -> Refusal | None:
         """Whether a ``Bucket`` cannot be captured with it; from the bucket and config only."""

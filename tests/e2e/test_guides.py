@@ -63,7 +63,9 @@ def test_the_model_answers_a_request_with_the_backend_bound(guides):
 def test_a_backend_says_why_it_was_passed_over(guides):
     _, site = guides
     told = site.cli("check", "bytes.yaml", "--set", "model.dtype=bf16")
-    assert "linear: torch (auto); passed over: backend linear.addmm: torch.bfloat16" in told
+    assert (
+        "linear: torch (auto); passed over: operation linear, backend addmm: torch.bfloat16" in told
+    )
 
 
 def test_the_files_of_a_guide_are_those_that_it_lists(tmp_path):

@@ -6,6 +6,7 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.ops.gated_delta import reference
 from mstar_core.ops.gated_delta.contract import OPERATION, GatedDelta
+from mstar_core.ops.gated_delta.limits import beyond_silu
 
 
 class TorchGatedDelta(Backend):
@@ -13,31 +14,15 @@ class TorchGatedDelta(Backend):
 
     operation = OPERATION
     name = "torch"
+    owner = "torch"
 
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses ``checkpoint_every`` and activations other than silu."""
-        activation = request.geometry.get("activation", "silu")
-        if activation != "silu":
-            return _refusal("activation", f"activation {activation!r}", "silu")
-        every = request.geometry.get("checkpoint_every")
-        if every is not None:
-            return _refusal("checkpoints", f"checkpoint_every {every}", "None")
-        return None
+        return beyond_silu(self, request)
 
     def bind(self, request: BindRequest) -> GatedDelta:
         """The reference's step."""
         return GatedDelta(step=reference.step, splits=True, snapshots=True)
-
-
-def _refusal(code: str, got: str, want: str) -> Refusal:
-    return Refusal(
-        code=code,
-        where=f"operation {OPERATION}, backend torch",
-        got=got,
-        want=want,
-        fix="choose a backend that takes it",
-        owner="torch",
-    )
 
 
 BACKEND = TorchGatedDelta()

@@ -14,10 +14,10 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.ops.gated_delta import GatedDelta
 from mstar_core.ops.gated_delta.contract import K_LAST, OPERATION
+from mstar_core.ops.gated_delta.limits import beyond_silu
 from mstar_core.ops.gated_delta.reference import Mixer
 from mstar_core.plugins.hardware import this_machine
 
-OWNER = "mstar-aiter-gdn"
 DTYPES = (torch.bfloat16, torch.float16)
 WIDEST = 128
 
@@ -28,6 +28,7 @@ class AiterGatedDelta(Backend):
     operation = OPERATION
     name = "aiter"
     hardware = ("rocm",)
+    owner = "mstar-aiter-gdn"
 
     def available(self, device: str) -> Refusal | None:
         """Refuses what is no AMD GPU, and a machine without AITER."""
@@ -42,12 +43,7 @@ class AiterGatedDelta(Backend):
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses checkpoints, activations other than silu, and sizes that nobody has tried."""
         sizes, fix = request.geometry, "choose another backend"
-        activation, every = sizes.get("activation", "silu"), sizes.get("checkpoint_every")
         width = max(sizes["k_dim"], sizes["v_dim"])
-        if activation != "silu":
-            return self.refusal("activation", f"activation {activation!r}", "silu", fix)
-        if every is not None:
-            return self.refusal("checkpoints", f"checkpoint_every {every}", "None", fix)
         if width > WIDEST:
             return self.refusal("head-dim", f"heads of {width}", f"at most {WIDEST}", fix)
         if sizes["num_v_heads"] % sizes["num_k_heads"]:
@@ -55,7 +51,7 @@ class AiterGatedDelta(Backend):
             return self.refusal("heads", got, "a multiple", fix)
         if request.dtype not in DTYPES:
             return self.refusal("dtype", str(request.dtype), "bf16 or fp16", fix)
-        return None
+        return beyond_silu(self, request)
 
     def capture_refusal(self, bucket: Any) -> Refusal | None:
         """Refuses buckets that may hold a longer row than is computed token by token."""
@@ -93,11 +89,6 @@ class AiterGatedDelta(Backend):
             schedule=batch.build_gated_delta_rule_prefill_metadata,
             decode=decode,
         )
-
-    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
-        """A refusal of this backend."""
-        where = f"operation {self.operation}, backend {self.name}"
-        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=OWNER)
 
 
 BACKEND = AiterGatedDelta()

@@ -11,7 +11,6 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.plugins.hardware import this_machine
 
-OWNER = "mstar-flashinfer"
 DTYPES = (torch.bfloat16, torch.float16)
 WANTED = "cuda>=9.0"
 
@@ -21,6 +20,7 @@ class FlashInferBackend(Backend):
 
     name = "flashinfer"
     hardware = ("cuda",)
+    owner = "mstar-flashinfer"
     modules: ClassVar[tuple[str, ...]] = ("flashinfer",)
     """What must be importable."""
 
@@ -41,8 +41,3 @@ class FlashInferBackend(Backend):
             return None
         fix = "choose another dtype or another backend"
         return self.refusal("dtype", str(request.dtype), "bf16 or fp16", fix)
-
-    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
-        """A refusal of this backend."""
-        where = f"operation {self.operation}, backend {self.name}"
-        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=OWNER)

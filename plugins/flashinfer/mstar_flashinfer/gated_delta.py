@@ -11,6 +11,7 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import GatedDelta
 from mstar_core.ops.gated_delta.contract import K_LAST, OPERATION
+from mstar_core.ops.gated_delta.limits import beyond_silu
 from mstar_core.ops.gated_delta.reference import Mixer
 from mstar_flashinfer.backend import FlashInferBackend
 from mstar_flashinfer.delta_rule import DeltaRule, Library
@@ -28,19 +29,14 @@ class FlashInferGatedDelta(FlashInferBackend):
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses checkpoints, activations other than silu, and heads that are not 128 wide."""
         sizes, fix = request.geometry, "choose another backend"
-        activation, every = sizes.get("activation", "silu"), sizes.get("checkpoint_every")
         widths = (sizes["k_dim"], sizes["v_dim"])
-        if activation != "silu":
-            return self.refusal("activation", f"activation {activation!r}", "silu", fix)
-        if every is not None:
-            return self.refusal("checkpoints", f"checkpoint_every {every}", "None", fix)
         if widths != (WIDTH, WIDTH):
             got = f"keys of {widths[0]}, values of {widths[1]}"
             return self.refusal("head-dim", got, f"both of {WIDTH}", fix)
         if sizes["num_v_heads"] % sizes["num_k_heads"]:
             got = f"{sizes['num_v_heads']} value heads over {sizes['num_k_heads']} key heads"
             return self.refusal("heads", got, "a multiple", fix)
-        return super().supports(request)
+        return beyond_silu(self, request) or super().supports(request)
 
     def bind(self, request: BindRequest) -> GatedDelta:
         """The definition around the library's delta rule."""

@@ -15,7 +15,6 @@ from mstar_core.ops.paged_attention.contract import OPERATION
 from mstar_core.plugins.hardware import this_machine
 from mstar_fmha.attention import Fmha, Library
 
-OWNER = "mstar-fmha"
 CAPABILITIES = ((10, 0), (10, 3))
 """Of the devices that the kernels are built for: no other Blackwell runs them."""
 DTYPES = (torch.bfloat16, torch.float16)
@@ -31,6 +30,7 @@ class FmhaPagedAttention(Backend):
     operation = OPERATION
     name = "fmha"
     hardware = ("cuda",)
+    owner = "mstar-fmha"
 
     def available(self, device: str) -> Refusal | None:
         """Refuses all but compute capability 10.0 and 10.3, and a missing library."""
@@ -79,11 +79,6 @@ class FmhaPagedAttention(Backend):
             decode=decode.trtllm_batch_decode_with_kv_cache,
             context=prefill.trtllm_batch_context_with_kv_cache,
         )
-
-    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
-        """A refusal of this backend."""
-        where = f"operation {self.operation}, backend {self.name}"
-        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=OWNER)
 
 
 BACKEND = FmhaPagedAttention()

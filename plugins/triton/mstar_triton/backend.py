@@ -11,7 +11,6 @@ from torch import Tensor
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend, BindRequest
 
-OWNER = "mstar-triton"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 256
 """Features of a head of attention: a tile of keys is as wide."""
@@ -40,6 +39,7 @@ class TritonBackend(Backend):
 
     name = "triton"
     hardware = ("cuda", "rocm")
+    owner = "mstar-triton"
 
     def available(self, device: str) -> Refusal | None:
         """Refuses a CPU, and a machine without Triton."""
@@ -64,8 +64,3 @@ class TritonBackend(Backend):
             return None
         fix = "choose another backend"
         return self.refusal("head-dim", f"head_dim {width}", f"at most {WIDEST}", fix)
-
-    def refusal(self, code: str, got: str, want: str, fix: str) -> Refusal:
-        """A refusal of this backend."""
-        where = f"operation {self.operation}, backend {self.name}"
-        return Refusal(code=code, where=where, got=got, want=want, fix=fix, owner=OWNER)

@@ -10,6 +10,7 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import GatedDelta, GatedDeltaRows, GdnPools, GdnWeights
 from mstar_core.ops.gated_delta.contract import OPERATION
+from mstar_core.ops.gated_delta.limits import beyond_silu
 from mstar_triton.backend import TritonBackend
 from mstar_triton.gated_delta.launches import Projections, Sizes, decode, prefill
 
@@ -51,15 +52,10 @@ class TritonGatedDelta(TritonBackend):
     def supports(self, request: BindRequest) -> Refusal | None:
         """Refuses checkpoints, activations other than silu, and heads wider than 128."""
         sizes, fix = request.geometry, "choose another backend"
-        activation, every = sizes.get("activation", "silu"), sizes.get("checkpoint_every")
         width = max(sizes["k_dim"], sizes["v_dim"])
-        if activation != "silu":
-            return self.refusal("activation", f"activation {activation!r}", "silu", fix)
-        if every is not None:
-            return self.refusal("checkpoints", f"checkpoint_every {every}", "None", fix)
         if width > WIDEST:
             return self.refusal("head-dim", f"heads of {width}", f"at most {WIDEST}", fix)
-        return super().supports(request)
+        return beyond_silu(self, request) or super().supports(request)
 
     def bind(self, request: BindRequest) -> GatedDelta:
         """The step, for the heads of the request."""
