@@ -10,6 +10,18 @@ MODULES = {
     "sampling": "sampling.backend",
 }
 """Operation → module of its backend."""
+PRIORITY = 50
+"""Above kernels that are planned on the host, and above torch's."""
+BASIS = {
+    "gated_delta": "on an H200 a layer's decode step takes it 9 us at 1 row and 62 at 64",
+    "linear": "on an H200 a product behind a norm takes it 4 to 8 us at 1 to 64 rows, "
+    "torch 21 to 31",
+    "paged_attention": "on an H200 a decode step over 640 tokens, norms and writes included, takes "
+    "it 12 us at 1 row and 38 at 64; FlashInfer's attention alone in a graph, over 768, 46 and 114",
+    "sampling": "on an H200 the likeliest of 248,320 ids takes it 4 us at 1 row and 24 at 64, "
+    "torch 62 and 296",
+}
+"""Operation → what was measured, bf16; the others were not."""
 
 
 @hookimpl
@@ -19,6 +31,7 @@ def provide_backends(registry):
             operation,
             "triton",
             f"mstar_triton.{module}:BACKEND",
-            priority=50,
+            priority=PRIORITY,
             hardware=("cuda", "rocm"),
+            basis=BASIS.get(operation, "not measured"),
         )
