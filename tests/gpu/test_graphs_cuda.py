@@ -177,3 +177,16 @@ def test_an_event_past_its_deadline_is_a_device_fault(device):
     assert not event.done()
     event.wait(30.0)
     assert event.done()
+
+
+def test_marks_tell_how_long_the_device_was_busy_between_them(device):
+    begin = device.mark()
+    device.run(lambda: torch.cuda._sleep(20_000_000))  # about 10 ms of its clock
+    middle = device.mark()
+    device.run(lambda: torch.cuda._sleep(20_000))
+    end = device.mark()
+    device.synchronize()
+    assert middle.us_since(begin) > 1000
+    assert 0 < end.us_since(middle) < middle.us_since(begin) / 10
+    with pytest.raises(TypeError, match="another device"):
+        end.us_since(open_device("cpu").mark())
