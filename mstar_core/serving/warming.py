@@ -64,7 +64,11 @@ def _spoken(front: Front) -> dict[str, str]:
 
 
 def _voiced(front: Front) -> dict[str, Any]:
-    """A voice that the model has, where it has some and none is its own."""
+    """A voice that the model has or imitates, where it wants to be told one."""
     traits = front.traits()
+    if "reference" in front.speech_options():
+        at_T = np.arange(2 * RATE) / RATE
+        hum_T = (0.2 * np.sin(2 * np.pi * 220 * at_T)).astype(np.float32)
+        return {"reference": hum_T, "reference_rate": RATE, "speaker_only": True}
     voices = [] if traits.get("default_voice") else traits.get("voices")
     return {"voice": voices[0]} if voices else {}

@@ -17,6 +17,7 @@ import soundfile
 
 from mstar_core.engine import Engine
 from mstar_core.serving.media.encode import encoder
+from mstar_core.testing.sound import encoded
 
 from .conftest import start
 
@@ -50,13 +51,11 @@ def words_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(kind))
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    """A configuration of the golden tiny checkpoint, which samples and says made-up words."""
-    golden = GOLDEN / "qwen3_tts-tiny-0b6-custom_voice"
+def tiny(kind, folder):
+    """A configuration of a golden tiny checkpoint, which samples and says made-up words."""
+    golden = GOLDEN / f"qwen3_tts-tiny-0b6-{kind}"
     if not golden.is_dir():
         pytest.skip(f"the reference folder {golden} is not there")
-    folder = tmp_path_factory.mktemp("tts")
     checkpoint = folder / "checkpoint"
     shutil.copytree(golden, checkpoint)
     (checkpoint / "generation_config.json").write_text(json.dumps(SAMPLED))
@@ -69,6 +68,20 @@ def config(tmp_path_factory):
         "server: {model_name: tts}\n"
     )
     return made
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return tiny("custom_voice", tmp_path_factory.mktemp("tts"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A server of the model that imitates."""
+    folder = tmp_path_factory.mktemp("base")
+    made = start(folder, config=str(tiny("base", folder))).ready()
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="module")
@@ -263,3 +276,64 @@ def test_what_cannot_be_spoken_is_refused_with_its_field(client, change, code, p
     with pytest.raises(openai.BadRequestError) as error:
         client.audio.speech.create(**SAID | change)
     assert (error.value.code, error.value.param) == (code, param)
+
+
+# a voice that is imitated ------------------------------------------------------------------------
+
+VOICE = np.random.default_rng(0).integers(-9_000, 9_000, 36_000) / 32_768
+CLONE = {"input": "w1 w2 w3", "response_format": "pcm", "seed": 3, "language": "english"}
+
+
+def in_base64(samples_T, rate=24_000, style="WAV"):
+    return base64.b64encode(encoded(samples_T, rate, style)).decode()
+
+
+def test_a_recording_is_imitated_and_another_is_another_voice(base):
+    """TT-11: whatever its format; the same recording and seed are the same bytes."""
+    at_T = np.arange(36_000) / 24_000
+    other = in_base64(0.5 * np.sin(2 * np.pi * (100 + 2_000 * at_T) * at_T))
+    same = in_base64(VOICE), "data:audio/flac;base64," + in_base64(VOICE, style="FLAC")
+    sounds = []
+    for fields in (
+        {"reference": same[0], "reference_text": "w5 w6"},
+        {"reference": same[1], "reference_text": "w5 w6"},
+        {"reference": same[0], "speaker_only": True},
+        {"reference": other, "speaker_only": True},
+    ):
+        told = base.post("/v1/audio/speech", CLONE | fields)
+        assert told.status == 200, told.body
+        assert len(told.body) >= 2 * FRAME
+        sounds.append(told.body)
+    assert sounds[0] == sounds[1]
+    assert len(set(sounds)) == 3
+    assert "no warm-up" not in base.log
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "reference"),
+        ({"reference": in_base64(VOICE)}, "reference_text"),
+        ({"reference": in_base64(VOICE), "reference_text": " "}, "reference_text"),
+        ({"reference": in_base64(VOICE[:4_800]), "reference_text": "w1"}, "reference"),
+        ({"reference": in_base64(np.zeros(48_000)), "reference_text": "w1"}, "reference"),
+        (
+            {"reference": in_base64(np.resize(VOICE, 60 * 24_000)), "speaker_only": True},
+            "reference",
+        ),
+        ({"reference": in_base64(VOICE), "speaker_only": True, "voice": "serena"}, "voice"),
+    ],
+    ids=range(7),
+)
+def test_a_recording_of_which_no_voice_can_be_made_is_refused(base, fields, param):
+    """TT-10: none, without its text, too short, silent, too long, and beside a named voice."""
+    told = base.post("/v1/audio/speech", CLONE | fields)
+    assert (told.status, told.json["error"]["code"]) == (400, "invalid_value")
+    assert told.json["error"]["param"] == param
+
+
+def test_a_model_of_named_voices_imitates_nobody(tts):
+    """TT-11."""
+    told = tts.post("/v1/audio/speech", SAID | {"reference": in_base64(VOICE)})
+    assert (told.status, told.json["error"]["code"]) == (400, "unsupported_field")
+    assert told.json["error"]["param"] == "reference"
