@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -27,7 +27,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("generate", help="stream text")
     add_config_arguments(parser)
     parser.add_argument(
-        "--prompt", required=True, metavar="TEXT", help="the text; - is stdin, @FILE a file"
+        "--prompt",
+        action="append",
+        required=True,
+        metavar="TEXT",
+        help="the text; - is stdin, @FILE a file; repeatable with --chat: the turns in order",
     )
     parser.add_argument(
         "--chat", action="store_true", help="TEXT is a user's turn, not a beginning"
@@ -70,34 +74,43 @@ def run(args: argparse.Namespace) -> int:
 
     Example:  mstar-core generate model.yaml --chat --prompt "Name three rivers."
     """
-    prompt = given_text("--prompt", args.prompt)
+    prompts = [given_text("--prompt", given) for given in args.prompt]
     _check_chat_flags(args)
     resolved, _ = resolve_arguments(args)
     from mstar_core.engine import Engine
-    from mstar_core.engine.texts import stream_text
 
     with Engine.open(resolved, offline=args.offline, progress=progress_bar()) as engine:
         if args.report:
             print("\n".join(engine.report.lines()), file=sys.stderr)
-        request = _request(engine, args, prompt)
-        said = _Said(shows=not args.json)
-        begin = time.perf_counter()
-        failed = said.follow(stream_text(engine, request), begin)
-        seconds = time.perf_counter() - begin
+        heard = list(_conversation(engine, args, prompts))
     if args.json:
-        text, reason = "".join(said.pieces), said.reason
-        print_json({"text": text, "tokens": said.tokens, "finish_reason": reason})
-    else:
-        print()
-    if args.report:
-        print(
-            f"{said.tokens} tokens in {seconds:.2f} s ({said.tokens / seconds:.1f} tokens/s), "
-            f"the first after {said.first_s:.3f} s; ended by {said.reason}",
-            file=sys.stderr,
-        )
-    if failed is not None:
-        raise failed
+        told = [said.as_dict() for said in heard]
+        print_json(told if len(prompts) > 1 else told[0])
+    if heard[-1].failed is not None:
+        raise heard[-1].failed
     return 0
+
+
+def _conversation(engine: Any, args: argparse.Namespace, prompts: list[str]) -> Iterator[_Said]:
+    """The answers, each to the turns before it, as far as none has failed."""
+    from mstar_core.engine.texts import stream_text
+
+    turns = [{"role": "system", "content": args.system}] if args.system is not None else []
+    for prompt in prompts:
+        turns.append({"role": "user", "content": prompt})
+        request = _request(engine, args, turns)
+        said = _Said(shows=not args.json)
+        if said.shows and len(prompts) > 1:
+            print(f"> {prompt}")
+        said.follow(stream_text(engine, request))
+        if said.shows:
+            print()
+        if args.report:
+            print(said.speed(), file=sys.stderr)
+        yield said
+        if said.failed is not None:
+            return
+        turns.append({"role": "assistant", "content": said.text})
 
 
 @define
@@ -109,13 +122,18 @@ class _Said:
     pieces: list[str] = field(factory=list)
     tokens: int = 0
     first_s: float = 0.0
+    seconds: float = 0.0
     reason: FinishReason | None = None
+    failed: RequestError | None = None
 
-    def follow(self, deltas: Iterable[TextDelta], begin: float) -> RequestError | None:
-        """Take in all pieces; the error where the request failed behind some of them.
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(self.pieces)
 
-        Raises RequestError where it failed before the first.
-        """
+    def follow(self, deltas: Iterable[TextDelta]) -> None:
+        """Take in all pieces. Raises RequestError where it fails before the first."""
+        begin = time.perf_counter()
         try:
             for delta in deltas:
                 self.first_s = self.first_s or time.perf_counter() - begin
@@ -127,11 +145,30 @@ class _Said:
         except RequestError as error:
             if not self.pieces:
                 raise
-            return error
-        return None
+            self.failed = error
+        self.seconds = time.perf_counter() - begin
+
+    def speed(self) -> str:
+        """How fast it came."""
+        return (
+            f"{self.tokens} tokens in {self.seconds:.2f} s "
+            f"({self.tokens / self.seconds:.1f} tokens/s), "
+            f"the first after {self.first_s:.3f} s; ended by {self.reason}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Of plain values."""
+        return {"text": self.text, "tokens": self.tokens, "finish_reason": self.reason}
 
 
 def _check_chat_flags(args: argparse.Namespace) -> None:
+    if len(args.prompt) > 1 and not args.chat:
+        raise UsageError(
+            where="--prompt",
+            got=Words(f"{len(args.prompt)} texts without --chat"),
+            want="one text, or the turns of a chat",
+            fix="add --chat, or give one --prompt",
+        )
     for flag, value in (("--system", args.system), ("--think", args.think)):
         if value is not None and not args.chat:
             raise UsageError(
@@ -142,16 +179,14 @@ def _check_chat_flags(args: argparse.Namespace) -> None:
             )
 
 
-def _request(engine: Any, args: argparse.Namespace, prompt: str) -> Any:
+def _request(engine: Any, args: argparse.Namespace, turns: list[dict[str, str]]) -> Any:
     """The request of the flags, with the checkpoint's sampling where no flag says otherwise."""
     from attrs import evolve
 
     if args.chat:
-        turns = [{"role": "system", "content": args.system}] if args.system is not None else []
-        turns.append({"role": "user", "content": prompt})
         request = engine.front.chat_request(turns, think=args.think)
     else:
-        request = engine.front.text_request(prompt)
+        request = engine.front.text_request(turns[-1]["content"])
     flags = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
     room = engine.report.max_context - max(map(len, request.arrays.values()), default=0)
     return evolve(

@@ -22,47 +22,46 @@ HEADS, KV_HEADS, HEAD_DIM, ROTARY, THETA = 2, 1, 256, 64, 1e7
 DELTA_HEADS, STATE_DIM, TAPS = 2, 128, 4
 DELTA = DELTA_HEADS * STATE_DIM
 KINDS = (["linear_attention"] * 3 + ["full_attention"]) * (LAYERS // 4)
-ROOT = "model.language_model."
+ROOT = "model."
 
 
 def config(end_of_text: int) -> dict[str, Any]:
-    """``config.json`` in the published form."""
+    """``config.json`` of a text-only export, whose tokenizer is the one beside it.
+
+    Under the root of the published models transformers would read the tokenizer's vocabulary, and
+    cut words by a rule of its own.
+    """
     return {
-        "architectures": ["Qwen3_5ForConditionalGeneration"],
-        "model_type": "qwen3_5",
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "dtype": "bfloat16",
+        "vocab_size": VOCAB,
+        "hidden_size": HIDDEN,
+        "intermediate_size": MLP,
+        "num_hidden_layers": LAYERS,
+        "layer_types": KINDS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "linear_num_key_heads": DELTA_HEADS,
+        "linear_num_value_heads": DELTA_HEADS,
+        "linear_key_head_dim": STATE_DIM,
+        "linear_value_head_dim": STATE_DIM,
+        "linear_conv_kernel_dim": TAPS,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attn_output_gate": True,
+        "rms_norm_eps": EPS,
+        "max_position_embeddings": CONTEXT,
+        "eos_token_id": end_of_text,
         "tie_word_embeddings": True,
-        "text_config": {
-            "model_type": "qwen3_5_text",
-            "dtype": "bfloat16",
-            "vocab_size": VOCAB,
-            "hidden_size": HIDDEN,
-            "intermediate_size": MLP,
-            "num_hidden_layers": LAYERS,
-            "layer_types": KINDS,
-            "full_attention_interval": 4,
-            "num_attention_heads": HEADS,
-            "num_key_value_heads": KV_HEADS,
-            "head_dim": HEAD_DIM,
-            "linear_num_key_heads": DELTA_HEADS,
-            "linear_num_value_heads": DELTA_HEADS,
-            "linear_key_head_dim": STATE_DIM,
-            "linear_value_head_dim": STATE_DIM,
-            "linear_conv_kernel_dim": TAPS,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "attn_output_gate": True,
-            "rms_norm_eps": EPS,
-            "max_position_embeddings": CONTEXT,
-            "eos_token_id": end_of_text,
-            "tie_word_embeddings": True,
-            "mamba_ssm_dtype": "float32",
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": int(THETA),
-                "partial_rotary_factor": ROTARY / HEAD_DIM,
-                "mrope_section": [11, 11, 10],
-                "mrope_interleaved": True,
-            },
+        "mamba_ssm_dtype": "float32",
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": int(THETA),
+            "partial_rotary_factor": ROTARY / HEAD_DIM,
+            "mrope_section": [11, 11, 10],
+            "mrope_interleaved": True,
         },
     }
 

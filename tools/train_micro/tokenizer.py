@@ -85,7 +85,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the tokenizer, its settings and the template, as published checkpoints have them."""
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": "TokenizersBackend",
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",
         "clean_up_tokenization_spaces": False,
