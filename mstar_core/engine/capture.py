@@ -143,13 +143,18 @@ def shapes_of(
     row_sizes: Sequence[int],
     token_sizes: Sequence[int],
 ) -> list[Bucket]:
-    """Decode by rows, prompts by tokens, combined walks by tokens and every second row count.
+    """Decode by rows, prompts by tokens or their walk's own items, combined walks by tokens and
+    every second row count.
 
     A combined walk has room for as many decode rows as the row count says, leaving a token for a
     prompt, and for as many prompt rows as a prompt walk has: the largest row count at most.
     """
     if walk.is_decode:
         return [Bucket(walk=walk.name, rows=n, tokens=n, kind="decode") for n in row_sizes]
+    if walk.capture_items:
+        return [
+            Bucket(walk=walk.name, rows=n + 1, tokens=n, kind="prefill") for n in walk.capture_items
+        ]
     most = max(row_sizes, default=1)
     if not walk.combines:
         rows = min(PROMPT_ROWS, most) + 1

@@ -86,6 +86,9 @@ class Walk:
     """Items of one step at most, where the token budget does not fit their size (audio windows)."""
     capture: bool = True
     """Worth capturing at all."""
+    capture_items: tuple[int, ...] = ()
+    """Items of the steps that are captured, where ``engine.capture.tokens`` does not fit their size
+    (audio windows); each may be of as many rows."""
     optional: bool = False
     """A request passes it by that has none of its inputs (``feed="prompt"``), or passes by all the
     walks that fill its edge (``feed="edge"``)."""

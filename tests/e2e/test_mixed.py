@@ -237,6 +237,13 @@ def test_mixed_buckets_are_as_wide_as_their_decode_rows_need():
     assert {b.lead for b in shapes_of(mixed, {}, (4,), (16,))} == {0}
 
 
+def test_a_walk_that_names_its_items_is_captured_by_them_with_a_row_each():
+    (node,) = LedgerModel().nodes()
+    prompts = next(walk for walk in node.walks if walk.feed == "prompt")
+    buckets = shapes_of(evolve(prompts, capture_items=(1, 4)), {}, (1, 2), (16, 64))
+    assert [(b.rows, b.tokens, b.kind) for b in buckets] == [(2, 1, "prefill"), (5, 4, "prefill")]
+
+
 @pytest.mark.parametrize(("decodes", "lead"), [(1, 2), (2, 2), (3, 5), (5, 5), (6, 5)], ids=str)
 def test_a_mixed_step_takes_the_narrowest_lead_that_has_room_for_its_decode_rows(decodes, lead):
     buckets = CapturedBuckets()

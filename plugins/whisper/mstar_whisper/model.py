@@ -42,6 +42,8 @@ _SAMPLED = (
 _NO_SPEECH = Output(name=NO_SPEECH, dtype="float32", read=True, reported=True)
 MAX_WINDOWS = 8
 """Windows of one step at most, which bounds the memory of the activations."""
+CAPTURED_WINDOWS = (1, 2, 3, 4, 6, 8)
+"""Windows of the encoder's steps that are captured."""
 
 
 class Whisper(Model):
@@ -121,7 +123,7 @@ class Whisper(Model):
             inputs=(Input(name="mel", dtype="float32", shape=mel),),
             outputs=(Output(name="frames", dtype="model", shape=self._window, edge="frames"),),
             max_items=MAX_WINDOWS,
-            capture=False,
+            capture_items=CAPTURED_WINDOWS,
         )
 
     def _cross(self) -> Walk:
