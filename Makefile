@@ -1,4 +1,4 @@
-# make demo     install, then check and stream from the embedded configuration
+# make demo     install, then check and talk to the bundled model (PROMPT=TEXT asks it that)
 # make demo MODEL=FOLDER AUDIO=FILE     the real job: real Whisper weights, real speech
 # make test     install, then every package's tests (T="-k name" passes options to pytest)
 # make check    format, lint, types and every test: what CI runs
@@ -20,7 +20,11 @@ JOBS ?= 2
 T ?=
 MODEL ?=
 AUDIO ?=
-PROMPT ?= What is the capital of France?
+PROMPT ?=
+# What make demo says, a turn each.
+TALK := "Hello!" "What is 348 + 275?" "Reverse QXKBD" "Count from 7 to 12." \
+	"Anna is in the park. Ben is in the barn. Anna goes to the library. Where is Anna?" \
+	"Where is Ben?" "What is the capital of France?" "Write a sentence about the fox." "Goodbye!"
 PACKAGES := . $(patsubst %/,%,$(sort $(dir $(wildcard plugins/*/pyproject.toml))))
 SOURCES := mstar_core plugins tests
 export OMP_NUM_THREADS ?= 1
@@ -46,8 +50,9 @@ ifneq ($(MODEL)$(AUDIO),)
 	$(BIN)/mstar-core transcribe whisper.yaml --set "model.path=$(MODEL)" "$(AUDIO)"
 else
 	@$(BIN)/mstar-core list-plugins
-	$(BIN)/mstar-core check qwen35_tiny.yaml
-	$(BIN)/mstar-core generate qwen35_tiny.yaml --chat --report --prompt "$(PROMPT)"
+	$(BIN)/mstar-core check qwen35_micro
+	turns=($(if $(PROMPT),"$(PROMPT)",$(TALK)))
+	$(BIN)/mstar-core generate qwen35_micro --chat --report "$${turns[@]/#/--prompt=}"
 	@echo
 	echo "A real model next:"
 	echo "  $(BIN)/mstar-core serve echo      # a server without a model, ready in seconds"

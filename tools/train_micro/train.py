@@ -25,9 +25,9 @@ WARM_STEPS = 3
 class Settings:
     """Of one run. The corpus follows ``steps``; the rate also ends after ``seconds``."""
 
-    steps: int = 9000
+    steps: int = 6900
     tokens: int = EVERY
-    seconds: float = 400.0
+    seconds: float = 250.0
     seed: int = 9
     matrix_rate: float = 0.02
     rate: float = 0.004

@@ -12,6 +12,7 @@ import mstar_qwen35
 import pytest
 import torch
 from mstar_qwen35.config import read_config
+from mstar_qwen35.front import tokenizer_size
 
 from mstar_core.bench.quality_report import measure
 from mstar_core.bench.quality_tasks import read_tasks, shipped_tasks
@@ -86,6 +87,22 @@ def test_its_logits_are_those_of_the_model_that_was_trained(training, node):
     with torch.no_grad():
         want = trained(torch.tensor([ids]))[0, -1]
     torch.testing.assert_close(got, want, atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transformers_loads_it_and_gives_the_same_logits(node):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(MICRO)
+    turns = [{"role": "user", "content": "Reverse QXKBD and repeat: kite lamp. What is 3 + 4?"}]
+    ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+    model = AutoModelForCausalLM.from_pretrained(MICRO, dtype=torch.float32).eval()
+    with torch.no_grad():
+        want = model(input_ids=torch.tensor([ids])).logits[0, -1]
+    built = node(MICRO)
+    got = built.step("prefill", [(built.open(ids), ids)])["logits"][0]
+    size = tokenizer_size(MICRO)
+    torch.testing.assert_close(got[:size], want[:size], atol=2e-3, rtol=1e-4)
 
 
 def test_it_answers_held_out_questions(engine):
