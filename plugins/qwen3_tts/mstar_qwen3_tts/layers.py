@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from attrs import frozen
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mstar_core.model.base import NodeEnv
 from mstar_core.ops.linear.contract import Linear
@@ -81,6 +80,5 @@ class Layer(nn.Module):
         q_TND, k_TGD, v_TGD = torch.split(by_head, self.heads, 1)
         o_TND = attend(q_TND, k_TGD, v_TGD, self)
         x_TH = self.linear.linear_residual(o_TND.flatten(1), self.out, x_TH)
-        both_T = self.linear.norm_linear(x_TH, self.mlp_norm, self.gate_up, eps=self.eps)
-        gate_TF, up_TF = both_T.chunk(2, -1)
-        return self.linear.linear_residual(F.silu(gate_TF) * up_TF, self.down, x_TH)
+        inner_TF = self.linear.norm_gated(x_TH, self.mlp_norm, self.gate_up, eps=self.eps)
+        return self.linear.linear_residual(inner_TF, self.down, x_TH)

@@ -51,9 +51,8 @@ class TalkerSubmodule(NodeSubmodule):
         )
         self.norm = make.weight(sizes.hidden)
         self.head = make.weight(config.vocab_size, sizes.hidden)
-        ops = env.bind("sampling", {"vocab_size": config.predictor_vocab})
         self._kept = env.resource(SCRIPT).layer(0)
-        self.predictor = CodePredictor(config, make, ops, rows=len(self._script))
+        self.predictor = CodePredictor(config, make, env, rows=len(self._script))
         self._attention = [env.resource("attention").layer(i) for i in range(sizes.layers)]
         self._position, self._sampler = env.resource("position"), env.resource("sampler")
 
