@@ -53,13 +53,14 @@ class Mouth(NodeSubmodule):
         ids_T, length_B = inputs["ids"], inputs["length"]
         self.cells.index_copy_(0, kv.write_T, ids_T.to(self.cells.dtype))
         if walk == "read":
-            last_B = ((kv.kv_lens_B - kv.before_B).cumsum(0) - 1).clamp(min=0)
-            length_B = length_B[last_B]
+            last_B = (kv.kv_lens_B - kv.before_B).cumsum(0).sub_(1).clamp_(min=0)
+            length_B = length_B.take(last_B)
         number_B = kv.kv_lens_B - length_B
         at_B = number_B.remainder(length_B + 1)
-        page_B = at_B.div(self.page_tokens, rounding_mode="floor").clamp(max=kv.W - 1)
-        place_B = kv.pages_BW.gather(1, page_B[:, None])[:, 0] * self.page_tokens
-        text_B = self.cells[place_B + at_B.remainder(self.page_tokens)].long()
+        page_B = at_B.floor_divide(self.page_tokens).clamp_(max=kv.W - 1)
+        cell_B = at_B.remainder(self.page_tokens)
+        first_B = kv.pages_BW.gather(1, page_B.unsqueeze(1)).squeeze(1)
+        text_B = self.cells.take(cell_B.add_(first_B, alpha=self.page_tokens)).long()
         outputs = {
             "ids": torch.where(at_B == length_B, END, text_B),
             "length": length_B,

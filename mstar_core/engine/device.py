@@ -190,7 +190,10 @@ class CpuDevice(Device):
 
     def _issue(self, call: Callable[[], None]) -> None:
         if self.lag is None or self._running:
-            with torch.no_grad():
+            if torch.is_grad_enabled():
+                with torch.no_grad():
+                    call()
+            else:
                 call()
         else:
             self._queue.append(call)

@@ -197,8 +197,10 @@ def pack_reads(outputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, ReadPla
     for name, value in sorted(outputs.items(), key=lambda pair: -pair[1].element_size()):
         size = value.numel() * value.element_size()
         places[name] = (_NUMPY[value.dtype], tuple(value.shape), at, size)
-        pieces.append(value.contiguous().view(torch.uint8).flatten())
+        pieces.append(value.reshape(-1).view(torch.uint8))
         at += size
+    if len(pieces) == 1:
+        return pieces[0], places
     return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.uint8), places
 
 

@@ -40,13 +40,15 @@ async def attended(exchange: Exchange, work: Coroutine[Any, Any, T]) -> T:
     """The result of ``work``, which is cancelled when the client leaves: ClientDisconnect."""
     task = asyncio.ensure_future(work)
     away = asyncio.ensure_future(_left(exchange.http.receive))
+    away.add_done_callback(lambda _: task.cancel())
     try:
-        await asyncio.wait({task, away}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
+        return await task
+    except asyncio.CancelledError:
+        if away.done():
+            raise ClientDisconnect from None
+        raise
     finally:
-        await over(task, away)
+        away.cancel()
 
 
 async def over(*tasks: asyncio.Future[Any]) -> None:
