@@ -162,11 +162,11 @@ class Staging:
         layout = BlockLayout.of(arrays) if target is None else target.layout
         block = self._ring[self._next]
         host = block.content
-        if layout.num_bytes > len(host):
+        if layout.num_bytes > host.nbytes:
             raise SealedError(
                 where="staging",
                 got=Words(f"{layout.num_bytes} bytes in one step"),
-                want=f"at most {len(host)} bytes, the size at build",
+                want=f"at most {host.nbytes} bytes, the size at build",
                 fix="size the ring from the largest step that the token budget allows",
             )
         self._next = (self._next + 1) % len(self._ring)
@@ -217,14 +217,14 @@ class Landing:
 
         Raises SealedError where they exceed the block.
         """
-        if len(packed) > len(self._block):
+        if packed.nbytes > self._block.nbytes:
             raise SealedError(
                 where=f"read-back of {', '.join(places)}",
-                got=Words(f"{len(packed)} bytes in one step"),
-                want=f"at most {len(self._block)} bytes, the size at build",
+                got=Words(f"{packed.nbytes} bytes in one step"),
+                want=f"at most {self._block.nbytes} bytes, the size at build",
                 fix="size the read-back from the widest step's outputs",
             )
-        self._device.copy_out(packed, self._block[: len(packed)])
+        self._device.copy_out(packed, self._block[: packed.nbytes])
         self._places = places
 
     def arrays(self) -> dict[str, np.ndarray]:
