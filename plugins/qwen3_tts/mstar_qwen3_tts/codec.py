@@ -27,7 +27,7 @@ from mstar_qwen3_tts.convolutions import (
     UpBlock,
     UpConv,
 )
-from mstar_qwen3_tts.layers import Make
+from mstar_qwen3_tts.layers import Make, exact_convolutions
 from mstar_qwen3_tts.packed import PackedRows
 from mstar_qwen3_tts.sizes import CodecConfig
 
@@ -92,7 +92,8 @@ class CodecSubmodule(NodeSubmodule):
         rows, position = PackedRows.of(plans["rows"], plans["memory"]), plans["position"]
         rope = self._position.rope(position)
         (codes_TQ,) = inputs.values()
-        sound_TL = self.decoder(codes_TQ, rows, position.index_T, rope)
+        with exact_convolutions():
+            sound_TL = self.decoder(codes_TQ, rows, position.index_T, rope)
         if walk == RECALL:
             return {}
         broken_T = (~sound_TL.isfinite().all(1)).long()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from attrs import frozen
@@ -38,6 +39,12 @@ class Make:
     def affine(self, inputs: int, outputs: int) -> nn.Linear:
         """An unfilled product with a bias."""
         return nn.Linear(inputs, outputs, device=self.device, dtype=self.dtype)
+
+
+def exact_convolutions() -> AbstractContextManager[None]:
+    """Inside, a GPU's convolutions of fp32 are as exact as its products, which take no tf32."""
+    exact: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    return exact
 
 
 class Layer(nn.Module):

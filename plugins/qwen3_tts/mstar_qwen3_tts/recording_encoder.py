@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from mstar_core.ops.functional import rope_angles
 from mstar_qwen3_tts.ear_sizes import RecordingSizes
+from mstar_qwen3_tts.layers import exact_convolutions
 from mstar_qwen3_tts.packed_columns import PackedColumns
 from mstar_qwen3_tts.recording_layers import Layer, Quantizer
 
@@ -128,7 +129,8 @@ class RecordingEncoder(nn.Module):
     def forward(self, samples_TL: Tensor, valid_T: Tensor, frames: PackedColumns) -> Tensor:
         """``valid_T``: how many samples of each frame there are."""
         heard = Heard(valid_T, frames, samples_TL.shape[1])
-        x_LH = self.encoder(heard.sequence(samples_TL.float()), heard)
+        with exact_convolutions():
+            x_LH = self.encoder(heard.sequence(samples_TL.float()), heard)
         x_LH = self._mixed(x_LH, heard)
         halved_TH = self._halved(x_LH, heard)
         return torch.stack([c for each in self.quantizer.values() for c in each(halved_TH)], 1)

@@ -115,6 +115,27 @@ def test_the_sound_is_the_published_wave_and_comes_beside_the_codes(voice, tmp_p
 
 
 @pytest.mark.shared
+@ways
+def test_eight_at_once_are_each_heard_while_they_are_spoken(voice, tmp_path, way):
+    """TT-08: the first sound of each comes behind its first frame, long before its last."""
+    sets = (*way, "engine.capture.rows=[8]") if way is RECORDED else way
+    core, wired, _ = opened(voice, tmp_path, *sets)
+    given = [asked(wired.model.front(), voice.told, max_new_tokens=30, id=f"{i}") for i in range(8)]
+    for request in given:
+        core.submit(request)
+    while core.turn():
+        pass
+    codes, first = dict.fromkeys(map(str, range(8)), 0), {}
+    for event in core.drain():
+        if isinstance(event, ItemsEvent):
+            first.setdefault(event.request, codes[event.request])
+        elif not isinstance(event, FinishEvent):
+            codes[event.request] += 1
+    assert set(codes.values()) == {30}
+    assert max(first.values()) < 6
+
+
+@pytest.mark.shared
 @pytest.mark.parametrize("in_flight", [0, 1, 3])
 @pytest.mark.parametrize("frames", [1, 2, 7])
 def test_no_frame_behind_the_end_is_heard(voice, codec_bench, tmp_path, frames, in_flight):
