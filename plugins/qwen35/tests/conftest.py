@@ -12,6 +12,8 @@ import torch
 from mstar_qwen35.model import Qwen35
 
 from mstar_core.config.sampling import SamplingSettings
+from mstar_core.engine import Engine
+from mstar_core.engine.device import CpuDevice
 from mstar_core.engine.specs import in_order, with_carry
 from mstar_core.fixed import FixedBuffers
 from mstar_core.model.base import NodeEnv
@@ -27,6 +29,16 @@ from mstar_core.step import stage_plan, staged_arrays
 
 SHARED = Path(__file__).parents[4] / "shared" / "models"
 TINY = Path(__file__).parents[1] / "mstar_qwen35" / "tiny"
+ENGINE = (
+    "model.dtype=fp32",
+    "device=cpu",
+    "engine.max_rows=8",
+    "engine.token_budget=64",
+    "engine.max_context=512",
+    "engine.capture.rows=[1, 8]",
+    "engine.capture.require=true",
+    "nodes.text.resources.kv.page_tokens=16",
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +46,29 @@ def shared():
     if not SHARED.is_dir():
         pytest.skip("the shared reference folder is not beside the checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def slow(shared):
+    """The golden checkpoint whose states decay slowly."""
+    return shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
+
+
+@pytest.fixture(scope="session")
+def slow_cases(slow):
+    """Its prompts with transformers' tokens."""
+    return json.loads((slow / "golden.json").read_text())["cases"]
+
+
+@pytest.fixture(scope="session")
+def open_engine():
+    """``open_engine(folder, *sets, lag)``: an engine of eight rows over a golden checkpoint."""
+
+    def opened(folder, *sets, lag=None):
+        device = CpuDevice(lag=lag) if lag else None
+        return Engine.open("qwen35_tiny", (f"model.path={folder}", *ENGINE, *sets), device=device)
+
+    return opened
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import numpy as np
@@ -19,11 +18,6 @@ pytestmark = pytest.mark.shared
 LIMITS = Limits()
 CLOSE = 1e-4
 """Logits: where the best two are nearer, the order of a sum may decide which token it is."""
-
-
-@pytest.fixture(scope="module")
-def slow(shared):
-    return shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +46,9 @@ def greedy(slow):
 
 
 @pytest.fixture(scope="module")
-def make_request(slow, greedy):
+def make_request(slow_cases, greedy):
     """Beginnings of golden prompts: another for each neighbour, none with a close call."""
-    cases = json.loads((slow / "golden.json").read_text())["cases"]
-    prompts = [tuple(c["prompt"]) for c in cases if len(c["prompt"]) >= LIMITS.prompt]
+    prompts = [tuple(c["prompt"]) for c in slow_cases if len(c["prompt"]) >= LIMITS.prompt]
 
     def make(planned):
         at = planned.number % len(prompts)

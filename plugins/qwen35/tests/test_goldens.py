@@ -7,27 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from mstar_core.engine import Engine
-from mstar_core.engine.device import CpuDevice, Lag
+from mstar_core.engine.device import Lag
 from mstar_core.model.front import Request
 
 pytestmark = pytest.mark.shared
-
-ENGINE = (
-    "model.dtype=fp32",
-    "device=cpu",
-    "engine.max_rows=8",
-    "engine.token_budget=64",
-    "engine.max_context=512",
-    "engine.capture.rows=[1, 8]",
-    "engine.capture.require=true",
-    "nodes.text.resources.kv.page_tokens=16",
-)
-
-
-def slow_cases(shared):
-    folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-    return folder, json.loads((folder / "golden.json").read_text())["cases"]
 
 
 def request(prompt, steps):
@@ -35,34 +18,29 @@ def request(prompt, steps):
     return Request(arrays={"ids": ids}, max_new_tokens=steps, ignore_stop_ids=True)
 
 
-def open_engine(folder, *sets, lag=None):
-    device = CpuDevice(lag=lag) if lag else None
-    return Engine.open("qwen35_tiny", (f"model.path={folder}", *ENGINE, *sets), device=device)
-
-
 @pytest.mark.parametrize(("graphs", "in_flight"), [("off", 0), ("off", 2), ("recorder", 1)])
-def test_sixteen_slow_prompts_alone_and_eight_at_a_time(shared, graphs, in_flight):
-    folder, cases = slow_cases(shared)
+def test_sixteen_slow_prompts_alone_and_eight_at_a_time(
+    slow, slow_cases, open_engine, graphs, in_flight
+):
     sets = (f"engine.graphs={graphs}", f"engine.in_flight={in_flight}")
-    with open_engine(folder, *sets) as engine:
-        together = engine.run([request(c["prompt"], 64) for c in cases])
-        some = cases if in_flight else cases[::4]
+    with open_engine(slow, *sets) as engine:
+        together = engine.run([request(c["prompt"], 64) for c in slow_cases])
+        some = slow_cases if in_flight else slow_cases[::4]
         alone = [engine.run([request(c["prompt"], 64)])[0] for c in some]
-    assert [r.ids for r in together] == [c["greedy"] for c in cases]
+    assert [r.ids for r in together] == [c["greedy"] for c in slow_cases]
     assert [r.ids for r in alone] == [c["greedy"] for c in some]
     assert {r.finish_reason for r in (*together, *alone)} == {"length"}
 
 
-def test_slow_prompts_on_a_device_that_completes_late(shared):
-    folder, cases = slow_cases(shared)
+def test_slow_prompts_on_a_device_that_completes_late(slow, slow_cases, open_engine):
     sets = ("engine.graphs=recorder", "engine.in_flight=3")
-    with open_engine(folder, *sets, lag=Lag(seed=5)) as engine:
-        results = engine.run([request(c["prompt"], 64) for c in cases])
-    assert [r.ids for r in results] == [c["greedy"] for c in cases]
+    with open_engine(slow, *sets, lag=Lag(seed=5)) as engine:
+        results = engine.run([request(c["prompt"], 64) for c in slow_cases])
+    assert [r.ids for r in results] == [c["greedy"] for c in slow_cases]
 
 
 @pytest.mark.parametrize("name", ["tiny-tied", "tiny-untied-8l", "tiny-realheads"])
-def test_the_text_goldens(shared, name):
+def test_the_text_goldens(open_engine, shared, name):
     folder = shared / "golden" / f"qwen3_5-{name}"
     golden = json.loads((folder / "golden.json").read_text())
     with open_engine(folder, "engine.graphs=off") as engine:
@@ -70,14 +48,15 @@ def test_the_text_goldens(shared, name):
     assert result.ids == golden["greedy"]
 
 
-def test_a_request_stops_at_each_of_its_stop_ids_unless_it_ignores_them(shared):
+def test_a_request_stops_at_each_of_its_stop_ids_unless_it_ignores_them(
+    slow, slow_cases, open_engine
+):
     """QW-07"""
-    folder, cases = slow_cases(shared)
-    prompt, greedy = cases[4]["prompt"], cases[4]["greedy"]
+    prompt, greedy = slow_cases[4]["prompt"], slow_cases[4]["greedy"]
     ids = np.asarray(prompt, dtype=np.int64)
     stop = frozenset({greedy[5], greedy[9]})
     first = min(greedy.index(one) for one in stop)
-    with open_engine(folder, "engine.graphs=off") as engine:
+    with open_engine(slow, "engine.graphs=off") as engine:
         stopped, ignoring = engine.run(
             [
                 Request(arrays={"ids": ids}, max_new_tokens=20, stop_ids=stop),

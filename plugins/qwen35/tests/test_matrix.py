@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 
 import numpy as np
@@ -23,14 +22,8 @@ COMBINATIONS = tuple(product(BUDGETS, *[(False, True)] * 4))
 
 
 @pytest.fixture(scope="module")
-def slow(shared):
-    return shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-
-
-@pytest.fixture(scope="module")
-def cases(slow):
-    cases = json.loads((slow / "golden.json").read_text())["cases"]
-    return sorted(cases, key=lambda case: len(case["prompt"]))[1:12:2]
+def cases(slow_cases):
+    return sorted(slow_cases, key=lambda case: len(case["prompt"]))[1:12:2]
 
 
 def sets_of(budget, mixed, cache, pressed, resident):

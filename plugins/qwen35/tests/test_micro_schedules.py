@@ -6,7 +6,6 @@ training, and a golden checkpoint of random weights whose states decay slowly.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -26,6 +25,8 @@ from mstar_core.model.front import Request
 
 MICRO = Path(mstar_qwen35.__file__).parent / "micro"
 PAGE = 8
+ON = 24
+"""Tokens of an answer that goes on behind its end."""
 MODES = {
     "eager": ("engine.graphs=off",),
     "host-planned": ("engine.graphs=recorder", "engine.resident=off"),
@@ -122,10 +123,8 @@ def with_answers(subject):
     return attrs.evolve(subject, alone=alone)
 
 
-def golden_subject(shared, new, at_once, longest=512):
+def golden_subject(folder, cases, new, at_once, longest):
     """Golden prompts with transformers' tokens, and more prompts that begin like them."""
-    folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-    cases = json.loads((folder / "golden.json").read_text())["cases"]
     cases = [case for case in cases if len(case["prompt"]) <= longest]
     prompts = [case["prompt"] for case in cases]
     begun = [ids[: len(ids) * part // 4 + 1] for part in (3, 2) for ids in prompts]
@@ -139,35 +138,41 @@ def golden_subject(shared, new, at_once, longest=512):
 
 
 def micro_subject(per_task, at_once, longest=1 << 20):
-    """The first questions of each task whose prompts are no longer."""
+    """The first questions of each task whose prompts are no longer.
+
+    Every second one goes on behind the end of its answer, so that pools run out.
+    """
     if not MICRO.is_dir():
         pytest.skip("this package holds no trained checkpoint")
     front = Qwen35.open(MICRO, None).front()
     asked, count = [], Counter()
     for question in read_tasks(shipped_tasks(MICRO)).questions:
-        if count[question.task] < per_task:
-            request = front.chat_request(
-                question.messages, max_new_tokens=question.max_tokens, sampling=SamplingSettings()
-            )
-            if len(request.arrays["ids"]) <= longest:
-                asked.append(request)
-                count[question.task] += 1
+        goes_on = count[question.task] % 2 == 1
+        request = front.chat_request(
+            question.messages,
+            max_new_tokens=ON if goes_on else question.max_tokens,
+            ignore_stop_ids=goes_on,
+            sampling=SamplingSettings(),
+        )
+        if count[question.task] < per_task and len(request.arrays["ids"]) <= longest:
+            asked.append(request)
+            count[question.task] += 1
     return with_answers(Subject(folder=MICRO, asked=asked, at_once=at_once))
 
 
 @pytest.fixture(scope="module")
-def golden_short(shared):
-    return golden_subject(shared, new=10, at_once=8, longest=32)
+def golden_short(slow, slow_cases):
+    return golden_subject(slow, slow_cases, new=10, at_once=8, longest=32)
 
 
 @pytest.fixture(scope="module")
-def golden(shared):
-    return golden_subject(shared, new=16, at_once=32, longest=127)
+def golden(slow, slow_cases):
+    return golden_subject(slow, slow_cases, new=16, at_once=32, longest=127)
 
 
 @pytest.fixture(scope="module")
 def micro_few():
-    return micro_subject(3, at_once=8, longest=64)
+    return micro_subject(2, at_once=8, longest=40)
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +204,7 @@ def check(subject, schedule):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("schedule", SOME, ids=str)
+@pytest.mark.parametrize("schedule", SOME[1::2], ids=str)
 def test_a_schedule_gives_golden_prompts_their_tokens(golden_short, schedule):
     check(golden_short, schedule)
 

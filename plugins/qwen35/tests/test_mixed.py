@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -39,15 +37,9 @@ NEAR = 5e-5
 
 
 @pytest.fixture(scope="module")
-def slow(shared):
-    return shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-
-
-@pytest.fixture(scope="module")
-def cases(slow):
+def cases(slow_cases):
     """Golden prompts of different lengths, the long ones among the short."""
-    cases = json.loads((slow / "golden.json").read_text())["cases"]
-    return sorted(cases, key=lambda case: len(case["prompt"]))[1::4]
+    return sorted(slow_cases, key=lambda case: len(case["prompt"]))[1::4]
 
 
 def opened(folder, slow, budget, *sets, lag=None):
@@ -120,7 +112,7 @@ def test_prompts_that_land_among_decodes_change_no_token_and_no_state(
         assert (mode == "eager") == bool(counts["eager_by_walk"])
 
 
-def test_all_golden_prompts_at_once_with_mixed_steps(slow):
+def test_all_golden_prompts_at_once_with_mixed_steps(slow, slow_cases):
     sets = (
         f"model.path={slow}",
         "device=cpu",
@@ -130,16 +122,15 @@ def test_all_golden_prompts_at_once_with_mixed_steps(slow):
         "engine.capture.tokens=[16, 64]",
         *(one for one in SETS if "graphs" not in one),
     )
-    cases = json.loads((slow / "golden.json").read_text())["cases"]
     with Engine.open("qwen35_tiny", sets) as engine:
         found = engine.run(
             [
                 Request(
                     arrays={"ids": np.asarray(c["prompt"])}, max_new_tokens=64, ignore_stop_ids=True
                 )
-                for c in cases
+                for c in slow_cases
             ]
         )
         counts = engine.stats()
-    assert [r.ids for r in found] == [c["greedy"] for c in cases]
+    assert [r.ids for r in found] == [c["greedy"] for c in slow_cases]
     assert counts["by_walk"]["mixed"] > 5

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import attrs
 import numpy as np
 import pytest
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.engine import Engine
-from mstar_core.engine.device import CpuDevice, Lag
+from mstar_core.engine.device import Lag
 from mstar_core.model.front import Request
 from mstar_core.ops.gated_delta.torch_backend import TorchGatedDelta
 
@@ -21,31 +18,9 @@ COLD = ("engine.prefix_cache=off",)
 STEPS = 12
 
 
-ENGINE = (
-    "model.dtype=fp32",
-    "device=cpu",
-    "engine.max_rows=8",
-    "engine.token_budget=64",
-    "engine.max_context=512",
-    "engine.capture.rows=[1, 8]",
-    "engine.capture.require=true",
-    "nodes.text.resources.kv.page_tokens=16",
-)
-
-
-def slow_cases(shared):
-    folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-    return folder, json.loads((folder / "golden.json").read_text())["cases"]
-
-
 def request(prompt, steps):
     ids = np.asarray(prompt, dtype=np.int64)
     return Request(arrays={"ids": ids}, max_new_tokens=steps, ignore_stop_ids=True)
-
-
-def open_engine(folder, *sets, lag=None):
-    device = CpuDevice(lag=lag) if lag else None
-    return Engine.open("qwen35_tiny", (f"model.path={folder}", *ENGINE, *sets), device=device)
 
 
 def words(count, seed):
@@ -61,12 +36,13 @@ def answers(engine, *prompts, steps=STEPS, **settings):
 
 @pytest.mark.parametrize("graphs", ["off", "recorder"])
 @pytest.mark.parametrize("budget", [16, 23, 64])
-def test_golden_prompts_give_their_tokens_cold_and_warm(shared, graphs, budget):
+def test_golden_prompts_give_their_tokens_cold_and_warm(
+    slow, slow_cases, open_engine, graphs, budget
+):
     """GDN-09, KV-01"""
-    folder, cases = slow_cases(shared)
-    cases = sorted(cases, key=lambda case: len(case["prompt"]))[-4:]
+    cases = sorted(slow_cases, key=lambda case: len(case["prompt"]))[-4:]
     sets = (f"engine.token_budget={budget}", "engine.min_chunk=1", "engine.capture.tokens=[16]")
-    with open_engine(folder, f"engine.graphs={graphs}", *sets, *WARM, lag=Lag(seed=3)) as engine:
+    with open_engine(slow, f"engine.graphs={graphs}", *sets, *WARM, lag=Lag(seed=3)) as engine:
         for turn in range(2):
             found = engine.run([request(case["prompt"], 24) for case in cases])
             assert [r.ids for r in found] == [case["greedy"][:24] for case in cases]
@@ -75,12 +51,11 @@ def test_golden_prompts_give_their_tokens_cold_and_warm(shared, graphs, budget):
 
 
 @pytest.mark.parametrize("mixed", ["off", "on"])
-def test_five_turns_and_an_edited_branch_answer_as_cold(shared, mixed):
+def test_five_turns_and_an_edited_branch_answer_as_cold(slow, open_engine, mixed):
     """GDN-26: each turn brings 30 tokens; answers that were generated are found too."""
-    folder, _ = slow_cases(shared)
     history, prompts, cached = [], [], []
     sets = ("engine.graphs=recorder", "engine.in_flight=2", f"engine.mixed={mixed}")
-    with open_engine(folder, *sets, *WARM) as engine:
+    with open_engine(slow, *sets, *WARM) as engine:
         for turn in range(5):
             history += words(30, turn)
             prompts.append(list(history))
@@ -92,30 +67,28 @@ def test_five_turns_and_an_edited_branch_answer_as_cold(shared, mixed):
         (edited,), (count,) = answers(engine, branch)
     assert cached == [0, 32, 80, 112, 160]
     assert count == 160
-    with open_engine(folder, *sets, *COLD) as engine:
+    with open_engine(slow, *sets, *COLD) as engine:
         cold, none = answers(engine, *prompts)
     assert none == [0] * 6
     assert [*(history[42 * t + 30 : 42 * (t + 1)] for t in range(5)), edited] == cold
 
 
-def test_penalties_and_seeds_count_from_where_a_cold_prompt_would(shared):
+def test_penalties_and_seeds_count_from_where_a_cold_prompt_would(slow, open_engine):
     """What the sampler knows of a prompt that was not computed: its ids, and its length."""
-    folder, _ = slow_cases(shared)
     prompt = words(50, 7)
     sampling = SamplingSettings(
         temperature=0.9, top_p=0.95, seed=5, repetition_penalty=1.3, presence_penalty=0.4
     )
-    with open_engine(folder, "engine.graphs=off", *COLD) as engine:
+    with open_engine(slow, "engine.graphs=off", *COLD) as engine:
         (right,), _ = answers(engine, prompt, sampling=sampling)
-    with open_engine(folder, "engine.graphs=off", *WARM) as engine:
+    with open_engine(slow, "engine.graphs=off", *WARM) as engine:
         answers(engine, prompt)
         (found,), cached = answers(engine, prompt, sampling=sampling)
     assert (found, cached) == (right, [48])
 
 
-def test_another_position_offset_shares_nothing(shared):
-    folder, _ = slow_cases(shared)
-    with open_engine(folder, "engine.graphs=off", *WARM) as engine:
+def test_another_position_offset_shares_nothing(slow, open_engine):
+    with open_engine(slow, "engine.graphs=off", *WARM) as engine:
         prompt = words(40, 3)
         offset = {"position": {"offset": 4}}
         _, plain = answers(engine, prompt, prompt)
@@ -123,7 +96,9 @@ def test_another_position_offset_shares_nothing(shared):
     assert (plain, moved) == ([0, 32], [0, 32])
 
 
-def test_a_backend_that_writes_no_snapshots_refuses_the_cache_at_warmup(shared, monkeypatch):
+def test_a_backend_that_writes_no_snapshots_refuses_the_cache_at_warmup(
+    slow, slow_cases, open_engine, monkeypatch
+):
     """GDN-08, S3.15: the second answer equals the first, and no memory is claimed for snapshots."""
     bind = TorchGatedDelta.bind
     monkeypatch.setattr(
@@ -131,12 +106,11 @@ def test_a_backend_that_writes_no_snapshots_refuses_the_cache_at_warmup(shared, 
         "bind",
         lambda self, asked: attrs.evolve(bind(self, asked), snapshots=False),
     )
-    folder, cases = slow_cases(shared)
-    prompt = cases[-1]["prompt"]
-    with open_engine(folder, "engine.graphs=off", *WARM) as engine:
+    prompt = slow_cases[-1]["prompt"]
+    with open_engine(slow, "engine.graphs=off", *WARM) as engine:
         (refusal,) = engine.report.prefix_refusals
         found, cached = answers(engine, prompt, prompt)
         held = engine.stats()["held"]
     assert (refusal.code, refusal.owner) == ("no-snapshots", "gated_delta")
-    assert (found, cached) == ([cases[-1]["greedy"][:STEPS]] * 2, [0, 0])
+    assert (found, cached) == ([slow_cases[-1]["greedy"][:STEPS]] * 2, [0, 0])
     assert not [what for what in held if "snapshots" in what]

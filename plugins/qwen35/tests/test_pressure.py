@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -51,9 +49,8 @@ def play(tmp_path, checkpoint, requests, *sets):
 @pytest.mark.shared
 @pytest.mark.parametrize("preempt", ["offload", "recompute"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_slow_goldens_under_pressure(tmp_path, shared, mode, preempt):
-    folder = shared / "golden" / "qwen3_5-tiny-untied-8l-slow"
-    cases = json.loads((folder / "golden.json").read_text())["cases"][:5]
+def test_the_slow_goldens_under_pressure(tmp_path, slow, slow_cases, mode, preempt):
+    cases = slow_cases[:5]
     pages = max(-(-(len(c["prompt"]) + 64) // 16) for c in cases) + 2
     requests = [
         Request(
@@ -65,7 +62,7 @@ def test_the_slow_goldens_under_pressure(tmp_path, shared, mode, preempt):
         for i, c in enumerate(cases)
     ]
     sets = (f"nodes.text.resources.kv.num_pages={pages}", f"engine.preempt={preempt}")
-    tokens, yielded, stats = play(tmp_path, folder, requests, *MODES[mode], *sets)
+    tokens, yielded, stats = play(tmp_path, slow, requests, *MODES[mode], *sets)
     assert tokens == {str(i): c["greedy"] for i, c in enumerate(cases)}
     assert yielded > 0
     assert (stats["offload"]["offloads"] > 0, stats["recomputed"] > 0) == (
