@@ -145,7 +145,7 @@ class NodeRuntime:
         walk, planner = self.walks[bucket.walk], self.tables
         slots_B = tensors[RESIDENT, "slots_B"]
         cells = planner.gather(slots_B, *(tensors[RESIDENT, name] for name in STAGED_CELLS))
-        rows = ResidentRows.of(slots_B, planner.constants_3W, bucket.variant)
+        rows = ResidentRows.of(slots_B, planner.constants, bucket.variant)
         plans: dict[str, Plan] = {}
         for key, span in self.resident_spans(walk.name).items():
             resource: Any = self.resources[key]

@@ -24,7 +24,7 @@ from mstar_core.resident.kernels import kernels_for
 from mstar_core.resident.layout import RowLayout
 from mstar_core.resident.slots import SlotCache
 from mstar_core.resident.writes import ResidentCounts, ResidentWrites, Run, joined
-from mstar_core.resources.resident import Column, row_constants
+from mstar_core.resources.resident import Column, RowConstants
 from mstar_core.resources.table import RequestTable
 
 
@@ -48,8 +48,7 @@ class ResidentPlanner:
         )
         self.kernels = kernels_for(self.store_RC.device)
         self._advance: dict[tuple[int, ...], Tensor] = {}
-        constants = buffers.claim(f"{node}.resident", "constants", (3, width), torch.int32)
-        self.constants_3W = constants.copy_(row_constants(width))
+        self.constants = RowConstants.claim(buffers, f"{node}.resident", width)
         self._node, self._buffers = node, buffers
         self._holds_RN = np.zeros((self.slots.num_rows, self.layout.num_narrow), np.int64)
         self._held_RS = np.zeros((self.slots.num_rows, len(self.layout.spans)), np.int64)

@@ -15,6 +15,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from mstar_core.fixed import FixedBuffers
 from mstar_core.step import Plan
 
 
@@ -37,40 +38,59 @@ class Column:
 
 
 @frozen(kw_only=True, eq=False)
+class RowConstants:
+    """What is the same in every step, for as many rows as any step has."""
+
+    each_3W: Tensor
+    """int32: the order of rows, ones, zeros."""
+    places_W: Tensor
+    """int64: the order of rows."""
+
+    @classmethod
+    def claim(cls, buffers: FixedBuffers, owner: str, width: int) -> RowConstants:
+        """Filled, in fixed buffers of ``owner``."""
+        places_W = buffers.claim(owner, "places", (width,), torch.int64)
+        places_W.copy_(torch.arange(width))
+        each_3W = buffers.claim(owner, "constants", (3, width), torch.int32)
+        each_3W.copy_(torch.stack([torch.arange(width), torch.ones(width), torch.zeros(width)]))
+        return cls(each_3W=each_3W, places_W=places_W)
+
+
+@frozen(kw_only=True, eq=False)
 class ResidentRows:
     """The rows of a resident step, on the device."""
 
     real_B: Tensor
     """bool; padding rows are not real: they read row 0, which is all zero."""
+    padding_B: Tensor
+    """bool: the others."""
     span: int
     """Tokens that each real row adds to this resource: 1, or 0 where it only reads."""
     variant: int = 0
     """The bucket's variant."""
     order_B: Tensor
-    """int32: 0, 1, 2 and so on. It and the next two are made once for all steps: not written."""
+    """int32: 0, 1, 2 and so on. It and the next three are made once for all steps: not written."""
     ones_B: Tensor
     """int32."""
     zeros_B: Tensor
     """int32."""
+    places_B: Tensor
+    """int64: 0, 1, 2 and so on."""
 
     @classmethod
-    def of(cls, slots_B: Tensor, constants_3W: Tensor, variant: int) -> ResidentRows:
-        """Rows that add one token each; the constants are :func:`row_constants`."""
-        order_B, ones_B, zeros_B = constants_3W[:, : len(slots_B)]
+    def of(cls, slots_B: Tensor, constants: RowConstants, variant: int) -> ResidentRows:
+        """Rows that add one token each."""
+        order_B, ones_B, zeros_B = constants.each_3W[:, : len(slots_B)]
         return cls(
             real_B=slots_B != 0,
+            padding_B=slots_B == 0,
             span=1,
             variant=variant,
             order_B=order_B,
             ones_B=ones_B,
             zeros_B=zeros_B,
+            places_B=constants.places_W[: len(slots_B)],
         )
-
-
-def row_constants(width: int) -> Tensor:
-    """int32 ``[3, width]``: the order of rows, ones, zeros."""
-    order_W = torch.arange(width, dtype=torch.int32)
-    return torch.stack((order_W, torch.ones_like(order_W), torch.zeros_like(order_W)))
 
 
 @runtime_checkable

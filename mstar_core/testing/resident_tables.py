@@ -111,7 +111,7 @@ class Tables:
         cells = planner.gather(slots_B, cells_2K[0], cells_2K[1], torch.tensor([count]))
         plans: dict[str, Plan] = {}
         spans = {key: int(key not in self.reads) for key in world.resources}
-        step = ResidentRows.of(slots_B, planner.constants_3W, variant)
+        step = ResidentRows.of(slots_B, planner.constants, variant)
         for key, span in spans.items():
             resource: Any = world.resources[key]
             given = attrs.evolve(step, span=span)

@@ -129,7 +129,7 @@ class CarryResource(Resource):
             is_carry_T=rows.real_B,
             write_B=row_B,
             row_B=row_B,
-            fresh_B=~rows.real_B,
+            fresh_B=rows.padding_B,
         )
 
     def commit(self, step: ResourceStep) -> None:

@@ -184,17 +184,17 @@ class KVResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> KVPlan:
         before_B, pages_BW = cells["length"], cells["pages"]
-        after_B = before_B + rows.span * rows.real_B
+        held_B = before_B.int()
+        after_B = held_B + rows.real_B if rows.span else held_B
         if not rows.span:
             write_T = torch.zeros_like(before_B)
-        else:
+        else:  # padding rows read page 0 and length 0, so they write to cell 0
             page_B = pages_BW.gather(1, (before_B // self.page_tokens)[:, None])[:, 0]
-            write_T = page_B * self.page_tokens + before_B % self.page_tokens
-            write_T *= rows.real_B
+            write_T = torch.add(before_B % self.page_tokens, page_B, alpha=self.page_tokens)
         return KVPlan(
             pages_BW=pages_BW.int(),
-            before_B=before_B.int(),
-            kv_lens_B=after_B.int(),
+            before_B=held_B,
+            kv_lens_B=after_B,
             write_T=write_T,
             W=self.table.width,
         )

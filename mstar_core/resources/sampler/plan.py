@@ -67,5 +67,7 @@ class SamplerPlan(Plan):
     """1: some row may have penalties or a bias."""
     keeps: int = 0
     """1: the settings above are kept by carry row, for the resident steps that follow."""
+    every: int = 0
+    """1: token i is row i's last, as in a decode bucket, whose padding rows have one too."""
     top_logprobs: int = 0
     """How many of the likeliest tokens are reported."""

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import attrs
 import numpy as np
-import torch
 from attrs import define
 from torch import Tensor
 
@@ -105,7 +104,7 @@ class SamplerResource(Resource):
 
     def last(self, hidden_TH: Tensor, plan: SamplerPlan) -> Tensor:
         """``hidden_BH``: the hidden state of each row's last token."""
-        return hidden_TH[plan.last_B]
+        return hidden_TH if plan.every else hidden_TH[plan.last_B]
 
     def sample(self, logits_BV: Tensor, plan: SamplerPlan, draw: int = 0) -> Sampled:
         """One token per row of ``logits_BV``; ``draw`` tells several choices of a position apart.
@@ -204,6 +203,7 @@ class SamplerResource(Resource):
             carry_row_B=carry.row_B,
             carry_write_B=carry.write_B,
             sampled=int(bool(variant & SAMPLED)),
+            every=int(lease is not None and lease.bucket.kind == "decode"),
             top_logprobs=self._num_top(step, lease) if variant & TOP_LOGPROBS else 0,
             penalised=int(bool(variant & PENALISED)),
             keeps=1,
@@ -233,13 +233,14 @@ class SamplerResource(Resource):
         generated_B = cells["generated"]
         settings: dict[str, Any] = self.kept.of(carry.row_B)
         return SamplerPlan(
-            last_B=torch.arange(len(rows.real_B), device=rows.real_B.device),
-            position_B=cells["length"] + rows.real_B.long(),
+            last_B=rows.places_B,
+            position_B=cells["length"] + rows.real_B,
             generated_B=generated_B.int(),
             fresh_B=generated_B == 0,
             carry_row_B=carry.row_B,
             carry_write_B=carry.write_B,
             sampled=int(bool(rows.variant & SAMPLED)),
+            every=1,
             **settings,
         )
 

@@ -168,7 +168,7 @@ class StateResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> StatePlan:
         """A row that decodes has been through its prompt: its slot is not fresh."""
-        return StatePlan(slots_B=cells["slot"], fresh_B=~rows.real_B)
+        return StatePlan(slots_B=cells["slot"], fresh_B=rows.padding_B)
 
     def commit(self, step: ResourceStep) -> None:
         self.started[step.handles_B] |= step.spans_B > 0

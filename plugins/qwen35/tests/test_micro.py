@@ -107,7 +107,7 @@ def test_transformers_loads_it_and_gives_the_same_logits(node):
 
 def test_it_answers_held_out_questions(engine):
     tasks = read_tasks(shipped_tasks(MICRO))
-    near = tuple(q for q in tasks.questions if q.task != "recall_far")
+    near = tuple(q for q in tasks.first(12).questions if q.task != "recall_far")
     measured = measure(engine, attrs.evolve(tasks, questions=near), AT_ONCE)
     required = {q.task: 0.85 if q.task == "story" else 0.95 for q in near}
     assert measured.below(required) == []
@@ -115,10 +115,10 @@ def test_it_answers_held_out_questions(engine):
 
 def test_it_finds_a_value_that_was_given_2000_tokens_ago(engine):
     tasks = read_tasks(shipped_tasks(MICRO))
-    far = [q for q in tasks.questions if q.task == "recall_far"][:6]
+    far = [q for q in tasks.questions if q.task == "recall_far"][:3]
     assert min(q.distance for q in far) >= 1800
     measured = measure(engine, attrs.evolve(tasks, questions=tuple(far)), AT_ONCE)
-    assert measured.below({"recall_far": 0.8}) == []
+    assert measured.below({"recall_far": 1.0}) == []
 
 
 def test_it_draws_sentences_of_its_grammar(engine, training):
