@@ -11,17 +11,10 @@ import attrs
 from mstar_core.model.front import Request
 from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.failures import failure
-from mstar_core.serving.link import Arrived, Ended
+from mstar_core.serving.link import Arrived, Ended, Generation
 from mstar_core.serving.streaming import submitted
 
 Take = Callable[[Arrived], Awaitable[None]]
-
-
-def admitted(exchange: Exchange, request: Request) -> Request:
-    """``request``, no longer than the server allows, and counted. Raises ApiError."""
-    request = bounded(exchange, request)
-    exchange.admit(tokens=tokens_of(request))
-    return request
 
 
 def bounded(exchange: Exchange, request: Request) -> Request:
@@ -37,25 +30,30 @@ def tokens_of(request: Request) -> int:
     return max(map(len, request.arrays.values())) + request.max_new_tokens
 
 
-async def followed(exchange: Exchange, request: Request, take: Take) -> Ended:
-    """Run ``request`` and give what arrives to ``take``; how it ended, well.
+async def run(exchange: Exchange, request: Request, take: Take) -> Ended:
+    """Run ``request`` to its end, as :func:`followed` says."""
+    with submitted(exchange, request) as generation:
+        return await followed(exchange, generation, take)
+
+
+async def followed(exchange: Exchange, generation: Generation, take: Take) -> Ended:
+    """Give what arrives of ``generation`` to ``take``; how it ended, well.
 
     Fills the completion line, in which several requests add up. Raises ApiError where the request
     fails in the engine.
     """
     line = exchange.line
-    with submitted(exchange, request) as generation:
-        while True:
-            arrived = await generation.arrived()
-            if arrived.tokens and "ttft_ms" not in line:
-                line["ttft_ms"] = (time.perf_counter() - exchange.started) * 1000
-            ended = arrived.ended
-            if ended is not None and (error := failure(ended)) is not None:
-                raise error
-            await take(arrived)
-            if ended is not None:
-                _note(line, ended)
-                return ended
+    while True:
+        arrived = await generation.arrived()
+        if arrived.tokens and "ttft_ms" not in line:
+            line["ttft_ms"] = (time.perf_counter() - exchange.started) * 1000
+        ended = arrived.ended
+        if ended is not None and (error := failure(ended)) is not None:
+            raise error
+        await take(arrived)
+        if ended is not None:
+            _note(line, ended)
+            return ended
 
 
 def _note(line: dict[str, Any], ended: Ended) -> None:

@@ -9,7 +9,7 @@ from mstar_core.model.front import Request
 from mstar_core.model.segment import Segment
 from mstar_core.model.transcription import Answered, Transcription
 from mstar_core.serving.exchange import Exchange
-from mstar_core.serving.following import bounded, followed, tokens_of
+from mstar_core.serving.following import bounded, run, tokens_of
 from mstar_core.serving.link import Arrived
 from mstar_core.serving.streaming import over
 
@@ -53,7 +53,7 @@ async def _answered(exchange: Exchange, request: Request) -> Answered:
         ids.extend(arrived.tokens)
         logprobs.extend(arrived.logprobs)
 
-    ended = await followed(exchange, request, take)
+    ended = await run(exchange, request, take)
     return Answered(
         id=request.id,
         ids=ids,

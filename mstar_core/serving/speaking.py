@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections import deque
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from attrs import define
+from attrs import define, evolve
 from starlette.responses import Response
 
 from mstar_core.config.sampling import SamplingSettings
@@ -19,7 +21,7 @@ from mstar_core.serving.errors import ApiError
 from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.following import bounded, followed, tokens_of
 from mstar_core.serving.imitating import check_reference, reference_options
-from mstar_core.serving.link import Arrived, Ended
+from mstar_core.serving.link import Arrived, Ended, Generation
 from mstar_core.serving.media.encode import MEDIA, RATES, Encoder, encoder, offered
 from mstar_core.serving.protocol.audio import (
     SpeechBody,
@@ -30,8 +32,10 @@ from mstar_core.serving.protocol.audio import (
 )
 from mstar_core.serving.protocol.reading import body_of, check_model, unsupported
 from mstar_core.serving.sse import DONE, event
-from mstar_core.serving.streaming import Stream
+from mstar_core.serving.streaming import Stream, submitted
 
+AT_ONCE = 2
+"""Parts of one text that are inside the engine together."""
 _PAUSE_S = 0.01
 
 
@@ -112,21 +116,35 @@ class _Speech:
     """No part follows the one that is spoken."""
 
     async def told(self, body: SpeechBody) -> None:
-        """Ask the engine for the sound and write it as it comes, a part of the text at a time."""
+        """Ask the engine for the sound and write it as it comes."""
         voice = await reference_options(self.exchange, body)
         made = await asyncio.to_thread(self._requests, body, voice)
         requests = [bounded(self.exchange, request) for request in made]
-        self.exchange.admit(tokens=max(map(tokens_of, requests)))
-        ends: list[Ended] = []
-        for number, request in enumerate(requests, 1):
-            self.is_last = number == len(requests)
-            ends.append(await followed(self.exchange, request, self._take))
-            await self._say(self.joined.end())
+        self.exchange.admit(tokens=sum(sorted(map(tokens_of, requests))[-AT_ONCE:]))
+        ends = await self._spoken(requests)
         await self._write(await asyncio.to_thread(self.encoder.finish))
         if any(ended.reason == "length" for ended in ends):
             self.exchange.line["outcome"] = "length"
         if self.events:
             self.stream.write(event(to_json(SpeechDoneEvent(usage=_usage(ends)))) + DONE)
+
+    async def _spoken(self, requests: list[Request]) -> list[Ended]:
+        """Speak one part of the text behind the other; how each ended.
+
+        The next one is on its way meanwhile, behind what others ask for the first time.
+        """
+        ends: list[Ended] = []
+        waiting = deque([requests[0], *(evolve(r, priority=r.priority - 1) for r in requests[1:])])
+        begun: deque[Generation] = deque()
+        with ExitStack() as open_:
+            while begun or waiting:
+                while waiting and len(begun) < AT_ONCE:
+                    part = submitted(self.exchange, waiting.popleft())
+                    begun.append(open_.enter_context(part))
+                self.is_last = len(begun) == 1
+                ends.append(await followed(self.exchange, begun.popleft(), self._take))
+                await self._say(self.joined.end())
+        return ends
 
     def _requests(self, body: SpeechBody, voice: dict[str, Any]) -> list[Request]:
         options: dict[str, Any] = {"voice": body.voice, "speed": body.speed, **voice}

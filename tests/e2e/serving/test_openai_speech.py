@@ -79,14 +79,14 @@ def config(tmp_path_factory):
 def base(tmp_path_factory):
     """A server of the model that imitates."""
     folder = tmp_path_factory.mktemp("base")
-    made = start(folder, config=str(tiny("base", folder))).ready()
+    made = start(folder, config=str(tiny("base", folder))).ready(180)
     yield made
     made.stop()
 
 
 @pytest.fixture(scope="module")
 def tts(config):
-    made = start(config.parent, config=str(config)).ready()
+    made = start(config.parent, config=str(config)).ready(180)
     yield made
     made.stop()
 

@@ -193,7 +193,7 @@ def test_what_asks_for_nothing_is_taken_by_a_model_that_takes_no_wishes():
 def test_a_part_that_was_cut_off_shows_in_the_line_and_one_that_fails_ends_the_sound(caplog):
     def cut(request):
         yield Arrived(items={"sound": frames(request)})
-        first = len(service.link.generations) == 1
+        first = request.arrays["ids"][0] == ord("H")
         yield Arrived(ended=end("length" if first else "stop", generated=3))
 
     service = serving(cut)
@@ -205,7 +205,7 @@ def test_a_part_that_was_cut_off_shows_in_the_line_and_one_that_fails_ends_the_s
     assert 0 < fields["ttfa_ms"] <= fields["total_ms"]
 
     def fails(request):
-        if len(service.link.generations) == 2:
+        if request.arrays["ids"][0] == ord("G"):
             yield Arrived(
                 ended=end(
                     "error",
@@ -221,7 +221,21 @@ def test_a_part_that_was_cut_off_shows_in_the_line_and_one_that_fails_ends_the_s
     assert b"[DONE]" not in told.body
 
 
-def test_who_leaves_in_the_middle_of_a_part_ends_it_and_no_other_begins():
+def test_the_next_part_begins_while_one_is_spoken_and_waits_behind_what_others_ask():
+    service = serving()
+    begun = []
+
+    def noted(request):
+        begun.append(len(service.link.generations))
+        yield from spoken(request)
+
+    service.link.script = noted
+    ask(service, input="One two. Three too. Five six. Seven.", response_format="pcm")
+    assert begun == [2, 3, 4, 4]
+    assert [each.request.priority for each in service.link.generations] == [0, -1, -1, -1]
+
+
+def test_who_leaves_in_the_middle_of_a_part_ends_what_has_begun_and_nothing_else_begins():
     def slow(request):
         yield Arrived(items={"sound": frames(request)})
         yield 30.0
@@ -231,7 +245,9 @@ def test_who_leaves_in_the_middle_of_a_part_ends_it_and_no_other_begins():
 
     async def leave():
         sent = []
-        body = json.dumps({"input": "Hello you. Go on now.", "response_format": "pcm"}).encode()
+        body = json.dumps(
+            {"input": "Hello you. Go on. Stop. Wait.", "response_format": "pcm"}
+        ).encode()
         left = asyncio.Event()
 
         async def receive():
@@ -251,7 +267,7 @@ def test_who_leaves_in_the_middle_of_a_part_ends_it_and_no_other_begins():
         await create_app(service)(scope_of(PATH, "POST", head), receive, send)
 
     asyncio.run(asyncio.wait_for(leave(), 20))
-    assert [each.was_aborted for each in service.link.generations] == [True]
+    assert [each.was_aborted for each in service.link.generations] == [True, True]
     assert service.admission.open == 0
 
 
