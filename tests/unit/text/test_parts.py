@@ -18,6 +18,7 @@ from mstar_core.text.parts import parts
         ("“Go!” he said. She went.", 20, ["“Go!” he said.", "She went."]),
         ("It is 3.14 and no more. So?", 25, ["It is 3.14 and no more.", "So?"]),
         ("J. S. Bach wrote it. Then we sang.", 24, ["J. S. Bach wrote it.", "Then we sang."]),
+        ("Yes. I met J. Smith in town.", 16, ["Yes.", "I met J. Smith", "in town."]),
         ("好的。我们走吧！真的？", 6, ["好的。", "我们走吧！", "真的？"]),
         ("a paragraph\n\nand another one", 20, ["a paragraph", "and another one"]),
         ("a paragraph\n \nand another one", 15, ["a paragraph", "and another one"]),
