@@ -89,10 +89,15 @@ class Snake(nn.Module):
         self.alpha.zero_()
         self.beta.zero_()
 
+    def finalize_weights(self) -> None:
+        """Keep what the channels are multiplied by in place of its logarithm."""
+        self.alpha.copy_(self.alpha.exp())
+        self.beta.copy_(1 / (self.beta.exp() + SNAKE_EPS))
+
     def forward(self, x_CL: Tensor) -> Tensor:
         """The same shape."""
-        turned_CL = torch.sin(x_CL * self.alpha.exp()[:, None])
-        return x_CL + turned_CL.square() / (self.beta.exp()[:, None] + SNAKE_EPS)
+        turned_CL = (x_CL * self.alpha[:, None]).sin_()
+        return torch.addcmul(x_CL, turned_CL, turned_CL * self.beta[:, None])
 
 
 class ConvNext(nn.Module):
