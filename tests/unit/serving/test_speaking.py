@@ -298,7 +298,15 @@ def test_a_recording_of_a_voice_is_decoded_and_given_to_the_model(head):
         ({"speaker_only": True}, "missing_field", "reference"),
         ({"reference": 3}, "invalid_value", "reference"),
     ],
-    ids=str,
+    ids=[
+        "no base64",
+        "a data URL of another form",
+        "no sound",
+        "a model that imitates nobody",
+        "a text alone",
+        "a flag alone",
+        "a number",
+    ],
 )
 def test_a_recording_that_is_none_is_refused_with_its_field(fields, code, param):
     """TT-10, TT-11: and it is never left out of account."""
