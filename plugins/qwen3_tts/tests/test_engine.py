@@ -66,33 +66,46 @@ def test_the_engine_gives_the_published_codes(tiny, tmp_path, whole_text, way):
     assert core.stats()["replayed"] == (0 if way is EAGER else 14)
 
 
+def published_frames(equations, tiny, count):
+    """The first frames by the reference's equations, of whole text."""
+    told, folder = tiny.told, tiny.folder
+    config = json.loads((folder / "config.json").read_text())
+    talker = equations.Talker(load_file(folder / "model.safetensors"), config)
+    given = {
+        name: torch.tensor(told[name])
+        for name in ("instruct", "ref_ids", "ref_codes")
+        if name in told
+    }
+    if "x_vector" in told:
+        given["x_vector"] = torch.tensor(told["x_vector"])
+    speaker = "serena" if config["talker_config"].get("spk_id") else None
+    ids = torch.tensor(told["ids"])
+    prompt = talker.prompt(ids, "english", speaker=speaker, non_streaming=True, **given)
+    return talker.run(*prompt, count + 1, penalty=1.05)
+
+
 @pytest.mark.shared
-def test_a_hundred_frames_and_their_sound_are_the_published_ones(voice, equations, tmp_path):
-    told, folder = voice.told, voice.folder
-    weights = load_file(folder / "model.safetensors")
-    talker = equations.Talker(weights, json.loads((folder / "config.json").read_text()))
-    prompt = talker.prompt(
-        torch.tensor(told["ids"]),
-        "english",
-        speaker="serena",
-        instruct=torch.tensor(told["instruct"]),
-        non_streaming=True,
-    )
+def test_a_hundred_frames_and_their_sound_are_the_published_ones(tiny, equations, tmp_path):
+    """Of every mode; an imitated voice goes on from its recording, and ends where it should."""
+    told, folder = tiny.told, tiny.folder
     with torch.inference_mode():
-        frames = talker.run(*prompt, 101, penalty=1.05)
-    core, wired, _ = opened(voice, tmp_path, *EAGER)
+        frames = published_frames(equations, tiny, 100)
+    core, wired, _ = opened(tiny, tmp_path, *EAGER)
     request = asked(wired.model.front(), told, max_new_tokens=101)
     core.submit(request)
     while core.turn():
         pass
     result = Result.of(request.id, core.drain())
     assert result.ids[: len(frames)] == [first for first, *_ in frames]
+    ended = (42, 42, "stop") if wired.model.config.imitates else (100, 101, "length")
+    assert (len(frames), len(result.ids), result.finish_reason) == ended
     codec = load_file(folder / "speech_tokenizer" / "model.safetensors")
     config = json.loads((folder / "speech_tokenizer" / "config.json").read_text())
+    before = told.get("ref_codes", [])
     with torch.inference_mode():
-        wave = equations.codec_decode(codec, config, torch.tensor(frames).T)
-    assert len(frames) == 100
-    assert np.abs(result.items["sound"].ravel() - wave.numpy()).max() < 1e-5
+        wave = equations.codec_decode(codec, config, torch.tensor([*before, *frames]).T)
+    sound = wave.numpy()[FRAME * len(before) :]
+    assert np.abs(result.items["sound"].ravel() - sound).max() < 1e-5
 
 
 @pytest.mark.shared
