@@ -73,6 +73,15 @@ def run_all(core: EngineCore, requests: Iterable[Request]) -> dict[str, Result]:
     return results(core)
 
 
+def check_over(core: EngineCore) -> None:
+    """Fail unless nothing runs, everything came back, and resident rows were what they should."""
+    assert core.idle
+    core.check_conserved()
+    core.check_rows()
+    assert core.fences.num_cooling == 0
+    assert core.table.num_free == core.table.num_handles
+
+
 def results(core: EngineCore) -> dict[str, Result]:
     """The events so far, gathered by request."""
     ids: dict[str, list[int]] = {}

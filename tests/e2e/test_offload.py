@@ -14,7 +14,7 @@ from mstar_core.resources.carry import CarryResource
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.state import StateResource
 from mstar_core.step import Plan
-from mstar_core.testing.cores import open_ledger, results
+from mstar_core.testing.cores import check_over, open_ledger, results
 from mstar_core.testing.fuzz import FuzzFailure, fuzz_ledger
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.playing import poison
@@ -51,11 +51,7 @@ def opened(tmp_path):
 
     yield open_core
     for core in cores:
-        assert core.idle
-        core.check_conserved()
-        core.check_rows()
-        assert core.fences.num_cooling == 0
-        assert core.table.num_free == core.table.num_handles
+        check_over(core)
 
 
 def ask(salt, prompt=5, new=30):

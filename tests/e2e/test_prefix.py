@@ -8,7 +8,7 @@ import torch
 from mstar_core.engine.device import Lag
 from mstar_core.engine.node import NodeRuntime
 from mstar_core.errors import ConfigError, RequestError
-from mstar_core.testing.cores import open_ledger, results, run_all
+from mstar_core.testing.cores import check_over, open_ledger, results, run_all
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.playing import poison
 
@@ -46,11 +46,7 @@ def opened(tmp_path):
 
     yield open_core
     for core in cores:
-        assert core.idle
-        core.check_conserved()
-        core.check_rows()
-        assert core.fences.num_cooling == 0
-        assert core.table.num_free == core.table.num_handles
+        check_over(core)
 
 
 def tokens(count, begin=0):

@@ -9,7 +9,7 @@ from mstar_core.engine.events import FinishEvent
 from mstar_core.errors import RequestError
 from mstar_core.sched import Deadlines
 from mstar_core.sched.admission import AGE_TURNS
-from mstar_core.testing.cores import open_ledger, results
+from mstar_core.testing.cores import check_over, open_ledger, results
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.playing import poison
 
@@ -48,11 +48,7 @@ def opened(tmp_path):
 
     yield open_core
     for core in cores:
-        assert core.idle
-        core.check_conserved()
-        core.check_rows()
-        assert core.fences.num_cooling == 0
-        assert core.table.num_free == core.table.num_handles
+        check_over(core)
 
 
 def ask(salt, prompt=5, new=30, **more):

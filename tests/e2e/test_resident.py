@@ -23,6 +23,19 @@ EAGER = ("engine.graphs=off",)
 WAYS = pytest.mark.parametrize("way", [ON, OFF, EAGER], ids=["on", "off", "eager"])
 DEPTHS = pytest.mark.parametrize("in_flight", [0, 1, 2, 3])
 LAGS = pytest.mark.parametrize("lag", [None, Lag(), Lag(seed=11)], ids=["none", "latest", "seeded"])
+EACH_WAY = pytest.mark.parametrize(
+    ("way", "in_flight", "lag"),
+    [
+        (ON, 0, Lag()),
+        (ON, 1, Lag(seed=1)),
+        (ON, 2, Lag()),
+        (ON, 3, Lag(seed=3)),
+        (OFF, 2, Lag(seed=2)),
+        (EAGER, 1, None),
+    ],
+    ids=["on-0", "on-1", "on-2", "on-3", "off-2", "eager-1"],
+)
+"""Fewer than all products: for models that take longer."""
 
 
 def counts(core, node):
@@ -130,18 +143,7 @@ def prompts(pairs):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(
-    ("way", "in_flight", "lag"),
-    [
-        (ON, 0, Lag()),
-        (ON, 1, Lag(seed=1)),
-        (ON, 2, Lag()),
-        (ON, 3, Lag(seed=3)),
-        (OFF, 2, Lag(seed=2)),
-        (EAGER, 1, None),
-    ],
-    ids=["on-0", "on-1", "on-2", "on-3", "off-2", "eager-1"],
-)
+@EACH_WAY
 def test_the_golden_tokens_of_slow_states(slow, way, in_flight, lag):
     folder, pairs = slow
     core = qwen_core(folder, *way, f"engine.in_flight={in_flight}", lag=lag)
@@ -233,18 +235,7 @@ def whisper_core(folder, tmp_path, *sets, lag=None):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(
-    ("way", "in_flight", "lag"),
-    [
-        (ON, 0, Lag()),
-        (ON, 1, Lag(seed=1)),
-        (ON, 2, Lag()),
-        (ON, 3, Lag(seed=3)),
-        (OFF, 2, Lag(seed=2)),
-        (EAGER, 1, None),
-    ],
-    ids=["on-0", "on-1", "on-2", "on-3", "off-2", "eager-1"],
-)
+@EACH_WAY
 def test_the_golden_tokens_of_windows_read_from_a_pool_that_decode_never_writes(
     windows, tmp_path, way, in_flight, lag
 ):

@@ -4,7 +4,7 @@ import pytest
 
 from mstar_core.engine.device import Lag
 from mstar_core.engine.events import FinishEvent, TokenEvent
-from mstar_core.testing.cores import open_ledger, results
+from mstar_core.testing.cores import check_over, open_ledger, results
 from mstar_core.testing.ledger import continuation, ledger_request
 
 SMALL = (
@@ -29,10 +29,7 @@ def opened(tmp_path):
 
     yield open_core
     for core in cores:
-        assert core.idle
-        core.check_conserved()
-        assert core.fences.num_cooling == 0
-        assert core.table.num_free == core.table.num_handles
+        check_over(core)
 
 
 @pytest.fixture
