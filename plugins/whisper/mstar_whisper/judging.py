@@ -2,7 +2,7 @@
 
 ::
 
-    repeats itself, or unlikely ──► again, at the next temperature     (the last one is taken)
+    repeats itself, or unlikely ──► again, at the next temperature  (of all, the likeliest is taken)
     unlikely, and no speech     ──► the window is silent: nothing of it is kept
 """
 
@@ -23,6 +23,8 @@ from mstar_whisper.sound import Level
 NO_SPEECH = "no_speech_prob"
 FIRST_POSITIONS = "first_positions"
 """The decoder's outputs that are reported with a request."""
+RESET_ABOVE = 0.5
+"""What was drawn at a higher temperature is not told to the next window, nor what came before."""
 STILL_DB = -80.0
 """A window that is nowhere louder, of full scale, is not heard at all."""
 STEADY_DB = 3.0
@@ -146,6 +148,11 @@ class Judged:
         missing = len(self.ids) + 1 - len(begins)
         return evolve(self, begins=(*begins, *begins[-1:] * missing))
 
+    @property
+    def is_hot(self) -> bool:
+        """Drawn at a temperature at which nothing follows from it."""
+        return self.temperature > RESET_ABOVE
+
     def is_silent(self, at: Thresholds) -> bool:
         """Nothing was said in the window."""
         steady = at.skip_steady and self.spread_db < STEADY_DB
@@ -167,6 +174,16 @@ class Judged:
 
 def _float(reported: Reported | None) -> float:
     return reported if isinstance(reported, float) else 0.0
+
+
+def chosen(tried: Sequence[Judged], at: Thresholds) -> Judged:
+    """The last, if it is to be believed; else the likeliest of those that do not repeat themselves,
+    or where all do the likeliest of all."""
+    if not tried[-1].is_doubtful(at):
+        return tried[-1]
+    limit = at.compression_ratio_threshold
+    calm = [each for each in tried if limit is None or each.compression_ratio <= limit]
+    return max(reversed(calm or tried), key=lambda each: each.avg_logprob)
 
 
 def is_still(level: Level, at: Thresholds) -> bool:

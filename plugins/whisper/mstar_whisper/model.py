@@ -18,9 +18,6 @@ import torch
 from mstar_core.errors import ConfigError, RequestError
 from mstar_core.model.base import Model, NodeEnv, NodeSubmodule
 from mstar_core.model.walks import Edge, Input, Loop, Node, Once, Output, Sequence, Walk
-from mstar_core.resources.base import ResourceSpec
-from mstar_core.resources.sampler.rules import LogitRule, SuppressRule
-from mstar_whisper.asking import LANGUAGES
 from mstar_whisper.config import WhisperConfig, read_config
 from mstar_whisper.decoder import Decoder
 from mstar_whisper.encoder import Encoder
@@ -28,7 +25,7 @@ from mstar_whisper.front import WhisperFront
 from mstar_whisper.judging import FIRST_POSITIONS, NO_SPEECH
 from mstar_whisper.options import WhisperOptions
 from mstar_whisper.prompt import language_id
-from mstar_whisper.rules import OnlyRule, TimestampRule
+from mstar_whisper.resources import decoder_resources
 from mstar_whisper.weights import weight_map
 
 if TYPE_CHECKING:
@@ -180,49 +177,3 @@ class Whisper(Model):
             samples=True,
         )
         return prefill, decode
-
-
-def decoder_resources(config: WhisperConfig) -> tuple[ResourceSpec, ...]:
-    """Two pools with an attention each, learned positions, and the sampler with its rules."""
-    heads = {
-        "num_kv_heads": config.decoder_heads,
-        "head_dim": config.width // config.decoder_heads,
-    }
-    layers = {"num_layers": config.decoder_layers, **heads}
-    attention = {"num_heads": config.decoder_heads, **heads}
-    return (
-        ResourceSpec(key="kv", kind="kv", options=layers),
-        ResourceSpec(
-            key="cross_kv", kind="kv", options={**layers, "max_tokens": config.source_positions}
-        ),
-        ResourceSpec(key="attention", kind="attention", options=attention, depends_on={"kv": "kv"}),
-        ResourceSpec(
-            key="cross_attention",
-            kind="attention",
-            options={**attention, "causal": False},
-            depends_on={"kv": "cross_kv"},
-        ),
-        ResourceSpec(key="position", kind="position", options={"kind": "learned"}),
-        ResourceSpec(
-            key="sampler",
-            kind="sampler",
-            options={"vocab_size": config.vocab_size, "rules": logit_rules(config)},
-            depends_on={"carry": "carry"},
-        ),
-    )
-
-
-def logit_rules(config: WhisperConfig) -> tuple[LogitRule, ...]:
-    """What may not be sampled, in the order in which the rules apply."""
-    tokens = config.tokens
-    rules: list[LogitRule] = [
-        SuppressRule(ids=tokens.suppress, first_ids=tokens.begin_suppress),
-        TimestampRule(
-            begin=tokens.timestamp_begin,
-            eot=tokens.eot,
-            no_timestamps=tokens.no_timestamps,
-            max_initial=tokens.max_initial_timestamp,
-        ),
-    ]
-    languages = [OnlyRule(ids=tuple(tokens.languages.values()), name=LANGUAGES)]
-    return (*rules, *(languages if tokens.multilingual else ()))

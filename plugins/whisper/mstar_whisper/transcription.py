@@ -26,7 +26,7 @@ from mstar_core.model.transcription import Answered, Sound, Transcription
 from mstar_whisper.asking import alignment_request, language_request
 from mstar_whisper.config import FRAMES_PER_POSITION, FRAMES_PER_S
 from mstar_whisper.cutting import Piece, cut
-from mstar_whisper.judging import Judged, is_still
+from mstar_whisper.judging import Judged, chosen, is_still
 from mstar_whisper.prompt import ENGLISH, TRANSLATE, LongWishes
 from mstar_whisper.sound import Windows
 from mstar_whisper.window import Course, Window
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 WIDTH = 8
 """Windows that are heard together, batched."""
-RESET_ABOVE = 0.5
-"""What was drawn at a higher temperature is not told to the next window, nor what came before."""
 
 
 class WhisperTranscription(Transcription):
@@ -141,13 +139,15 @@ class WhisperTranscription(Transcription):
             self._probability = exp(answered.logprobs[0])
         wishes = attrs.evolve(self._wishes, language=self._language, timestamps=True)
         prompt, at = self._front.prompt(wishes, self._told(first)), wishes.temperature
+        tried: list[Judged] = []
         for rung, temperature in enumerate(at):
             seed = wishes.seed + first * len(at) + rung
             sampling = SamplingSettings(temperature=temperature, seed=seed, logprobs=0)
             answered = yield self._front.window_request(mel, prompt, sampling)
-            judged = Judged.of(answered, temperature, level.spread_db, self._front.decode)
-            if not judged.is_doubtful(wishes):
+            tried.append(Judged.of(answered, temperature, level.spread_db, self._front.decode))
+            if not tried[-1].is_doubtful(wishes):
                 break
+        judged = chosen(tried, wishes)
         if wishes.word_timestamps and judged.text and not judged.is_silent(wishes):
             positions = max(1, num_frames // FRAMES_PER_POSITION)
             request = alignment_request(self._tokens, mel, prompt, judged, positions)
@@ -168,7 +168,7 @@ class WhisperTranscription(Transcription):
         found = cut(judged.ids, window.num_frames, self._tokens, whole=self._wishes.batched)
         self._seek = window.first + found.advance
         if self._wishes.condition_on_previous_text and not self._wishes.batched:
-            said = [] if judged.temperature > RESET_ABOVE else [*self._previous, *found.said]
+            said = [] if judged.is_hot else [*self._previous, *found.said]
             self._previous = said[-self._front.most_previous :]
         window.loud_F = window.loud_F[: found.advance]
         segments = (self._segment(piece, window, judged) for piece in found.pieces)
