@@ -1,0 +1,92 @@
+"""The talker, the codec and the encoders on a GPU, by the kernels that they would serve with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from mstar_qwen3_tts.heard import HeardVoice
+from mstar_qwen3_tts.recording import Recording
+
+from mstar_core.config.sampling import SamplingSettings
+from mstar_core.engine import Result
+from mstar_core.testing.cores import open_wired
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.shared,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),  # noqa: TID251
+]
+MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
+SETS = (
+    "model.dtype=fp32",
+    "engine.max_rows=4",
+    "engine.token_budget=64",
+    "engine.capture.rows=[1,4]",
+    "engine.capture.tokens=[64]",
+    "engine.capture.require=true",
+    "engine.in_flight=2",
+    "debug.row_check=true",
+)
+PENALTY = SamplingSettings(repetition_penalty=1.05)
+
+
+def played(core, requests):
+    for request in requests:
+        core.submit(request)
+    while core.turn():
+        pass
+    core.check_conserved()
+    core.check_rows()
+    own = {}
+    for event in core.drain():
+        own.setdefault(event.request, []).append(event)
+    return [Result.of(r.id, own[r.id]) for r in requests]
+
+
+def test_codes_and_sound_are_the_published_ones(tiny, tmp_path):
+    """Captured and resident, four at once."""
+    core, wired, report = open_wired(MODEL, tmp_path, SETS, device="cuda", checkpoint=tiny.folder)
+    front, told = wired.model.front(), tiny.told
+    heard = None
+    if front.config.imitates:
+        vector, codes = np.array(told["x_vector"], np.float32), np.array(told["ref_codes"])
+        heard = HeardVoice(speaker=vector, codes=codes, ids=told["ref_ids"])
+    given = [
+        front.ids_request(
+            told["ids"],
+            voice="serena" if front.config.speakers else None,
+            language="english",
+            instruct=told.get("instruct", ()),
+            heard=heard,
+            whole_text=True,
+            sampling=PENALTY,
+            max_new_tokens=14,
+        )
+        for _ in range(4)
+    ]
+    want = tiny.codes()[:, 0].tolist()
+    for answer in played(core, given):
+        assert answer.ids[: len(want)] == want
+        if not front.config.imitates:
+            assert np.abs(answer.items["sound"].ravel() - tiny.wave.numpy()).max() < 1e-4
+    assert report.nodes[0].resident_walks == ("talker_decode",)
+    assert core.stats()["row_check"]["steps"] > 0
+
+
+def test_a_recording_is_heard_as_on_a_cpu(base, tmp_path):
+    time_T = np.arange(40_000) / 24_000
+    sound_T = (0.4 * np.sin(700 * time_T * (1 + time_T)) ** 3).astype(np.float32)
+    answers = {}
+    for device in ("cpu", "cuda"):
+        folder = tmp_path / device
+        sets = ("model.dtype=fp32", "engine.graphs=off", "engine.max_rows=2")
+        core, wired, _ = open_wired(MODEL, folder, sets, device=device, checkpoint=base.folder)
+        heard = Recording.of(sound_T, 24_000, ids=base.told["ref_ids"])
+        request = wired.model.front().ids_request(
+            base.told["ids"], heard=heard, sampling=PENALTY, max_new_tokens=9
+        )
+        (answers[device],) = played(core, [request])
+    assert answers["cuda"].ids == answers["cpu"].ids
+    difference = answers["cuda"].items["sound"] - answers["cpu"].items["sound"]
+    assert np.abs(difference).max() < 1e-4
