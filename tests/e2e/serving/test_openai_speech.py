@@ -70,6 +70,15 @@ def tiny(kind, folder):
     return made
 
 
+def started(folder, config):
+    """A ready server, which is gone behind the tests whatever becomes of them."""
+    made = start(folder, config=str(config))
+    try:
+        yield made.ready(180)
+    finally:
+        made.stop()
+
+
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     return tiny("custom_voice", tmp_path_factory.mktemp("tts"))
@@ -79,16 +88,12 @@ def config(tmp_path_factory):
 def base(tmp_path_factory):
     """A server of the model that imitates."""
     folder = tmp_path_factory.mktemp("base")
-    made = start(folder, config=str(tiny("base", folder))).ready(180)
-    yield made
-    made.stop()
+    yield from started(folder, tiny("base", folder))
 
 
 @pytest.fixture(scope="module")
 def tts(config):
-    made = start(config.parent, config=str(config)).ready(180)
-    yield made
-    made.stop()
+    yield from started(config.parent, config)
 
 
 @pytest.fixture(scope="module")
