@@ -19,6 +19,7 @@ from mstar_core.text import TextDelta
 from mstar_core.text.stream import FinishReason
 
 DEFAULT_TOKENS = 128
+NOTHING_SAID = "nothing was said: the model ended at once; a question is answered with --chat"
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         if args.report:
             print("\n".join(engine.report.lines()), file=sys.stderr)
         heard = list(_conversation(engine, args, prompts))
+    if heard[-1].is_empty and not args.chat:
+        print(NOTHING_SAID, file=sys.stderr)
     if args.json:
         told = [said.as_dict() for said in heard]
         print_json(told if len(prompts) > 1 else told[0])
@@ -130,6 +133,11 @@ class _Said:
     def text(self) -> str:
         """All of it."""
         return "".join(self.pieces)
+
+    @property
+    def is_empty(self) -> bool:
+        """It ended well, and no text came."""
+        return self.failed is None and not self.text
 
     def follow(self, deltas: Iterable[TextDelta]) -> None:
         """Take in all pieces. Raises RequestError where it fails before the first."""

@@ -156,6 +156,12 @@ def test_generate_knows_it_by_its_name_with_and_without_a_chat(capsys):
     assert generated(capsys, "--prompt", "What is 348 + 275?\n") == "623\n"
 
 
+def test_a_question_that_is_no_turn_of_a_chat_is_told_how_it_is_answered(capsys):
+    assert main(["generate", "qwen35_micro", "--prompt", "What is 12 + 30?"]) == 0
+    told = capsys.readouterr()
+    assert (told.out.strip(), "--chat" in told.err) == ("", True)
+
+
 def test_several_prompts_are_the_turns_of_one_chat(capsys):
     turns = ("--prompt", "Anna is in the park.\nWhere is Anna?", "--prompt", "Reverse A1B2")
     assert generated(capsys, "--chat", *turns) == (
