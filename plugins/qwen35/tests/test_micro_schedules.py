@@ -178,12 +178,12 @@ def micro_few():
 @pytest.fixture(scope="module")
 def micro_short():
     """For chunks of so few tokens that long prompts would take many minutes."""
-    return micro_subject(8, at_once=32, longest=100)
+    return micro_subject(5, at_once=32, longest=48)
 
 
 @pytest.fixture(scope="module")
 def micro():
-    return micro_subject(5, at_once=32)
+    return micro_subject(4, at_once=32)
 
 
 def check(subject, schedule):
