@@ -177,13 +177,17 @@ def _float(reported: Reported | None) -> float:
 
 
 def chosen(tried: Sequence[Judged], at: Thresholds) -> Judged:
-    """The last, if it is to be believed; else the likeliest of those that do not repeat themselves,
-    or where all do the likeliest of all."""
+    """The last, if it is to be believed; else the likeliest, where by how much its text is above
+    the threshold of repetition is taken off its log-probability."""
     if not tried[-1].is_doubtful(at):
         return tried[-1]
     limit = at.compression_ratio_threshold
-    calm = [each for each in tried if limit is None or each.compression_ratio <= limit]
-    return max(reversed(calm or tried), key=lambda each: each.avg_logprob)
+
+    def worth(each: Judged) -> float:
+        over = 0.0 if limit is None else max(0.0, each.compression_ratio - limit)
+        return each.avg_logprob - over
+
+    return max(reversed(tried), key=worth)
 
 
 def is_still(level: Level, at: Thresholds) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from mstar_core.resources.kv import KVResource
 from mstar_core.resources.position import PositionResource
 from mstar_core.resources.sampler import SamplerResource
 from mstar_core.testing.world import World, carry_step_of, opening_of
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 RESOURCES = (AttentionResource, KVResource, PositionResource, SamplerResource)
 SHARED = Path(__file__).parents[4] / "shared"

@@ -127,14 +127,19 @@ class LongSound:
 
 
 def hear(engine, sound, **options):
-    """Segments, seconds that it took, and MiB of memory at most by the third minute and the end."""
+    """Segments; and as it went, every two minutes of sound: its seconds, those that hearing it
+    took, those of all cores, and MiB of memory at most."""
     plan = engine.front.transcription(Sound(rate=RATE, blocks=sound.blocks), **options)
-    segments, begin, early = [], time.perf_counter(), 0.0
+    segments, went = [], []
+    begin, cpu = time.perf_counter(), time.process_time()
     while requests := plan.next():
         for result in engine.run(requests):
             segments += plan.take(Answered.of(result))
-        early = early if plan.seconds > 120 and early else peak_mib()
-    return segments, time.perf_counter() - begin, early, peak_mib()
+        if plan.seconds >= min(120 * (len(went) + 1), plan.duration):
+            taken = time.perf_counter() - begin, time.process_time() - cpu
+            went.append((plan.seconds, *taken, peak_mib()))
+            sys.stderr.write(f"{[round(each) for each in went[-1]]}\n")
+    return segments, went
 
 
 def peak_mib():
@@ -156,9 +161,7 @@ def main() -> None:
         folder = given.checkpoint.resolve()
         file.write_text(f"model: {{name: whisper, path: '{folder}', dtype: fp32}}\n")
         with Engine.open(file, ["engine.max_rows=8"], offline=True) as engine:
-            segments, took, early, peak = hear(
-                engine, sound, word_timestamps=True, batched=given.batched
-            )
+            segments, went = hear(engine, sound, word_timestamps=True, batched=given.batched)
     missing, said = sound.missing("".join(s.text for s in segments))
     late = np.abs(sound.errors([word for s in segments for word in s.words]))
     for name, side in (("first words", late[:, 0]), ("last words", late[:, 1])):
@@ -167,11 +170,12 @@ def main() -> None:
             f"{name} of recordings: {len(known)} of {len(side)} heard, within 0.2 s "
             f"{(known <= 0.2).mean():.1%}, median {np.median(known):.3f} s\n"
         )
-    sys.stdout.write(
-        f"{sound.seconds:.0f} s heard in {took:.0f} s (RTF {took / sound.seconds:.3f}); "
-        f"{missing} of {said} words missing; memory at most {early:.0f} MiB after two minutes, "
-        f"{peak:.0f} MiB at the end\n"
-    )
+    sys.stdout.write(f"{missing} of {said} words missing\n")
+    for name, (seconds, took, cpu, mib) in (("first", went[0]), ("last", went[-1])):
+        sys.stdout.write(
+            f"{name}: {seconds:.0f} s heard in {took:.0f} s, {cpu:.0f} s of all cores; "
+            f"memory at most {mib:.0f} MiB\n"
+        )
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from mstar_whisper.judging import (
     STILL_DB,
     Judged,
     Thresholds,
+    chosen,
     compression_ratio,
     is_still,
 )
@@ -108,3 +109,20 @@ def test_thresholds_of_another_kind_are_refused_by_name(given):
 def test_one_temperature_is_the_only_one_that_is_tried():
     assert Thresholds(temperature=0.3).temperature == (0.3,)
     assert Thresholds().temperature == (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def test_of_answers_that_are_all_doubtful_the_likeliest_is_taken_if_it_hardly_repeats_itself():
+    """A loop is likely, and gives way; a sentence that was said twice does not."""
+    at = Thresholds()
+    loop, hot = judged(-0.05, LOOP), judged(-1.4, "a few words of any kind")
+    twice = judged(-0.3, "it is the same sentence that is said here, again and again. " * 3)
+    assert loop.compression_ratio > 5 > twice.compression_ratio > 2.4
+    assert chosen([loop, hot], at) is hot
+    assert chosen([twice, hot], at) is twice
+    unmeasured = Thresholds(compression_ratio_threshold=None)
+    assert chosen([loop, hot], unmeasured) is loop
+
+
+def test_an_answer_that_is_believed_is_taken_as_it_is():
+    first, last = judged(-0.9, LOOP), judged(-0.95)
+    assert chosen([first, last], Thresholds()) is last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import attrs
+import long_sound
 import numpy as np
 import pytest
 import torch
@@ -99,6 +100,25 @@ def test_five_minutes_are_heard_as_the_reference_hears_them(
     segments, _ = transcribe(engine, samples, condition_on_previous_text=False, **PUBLISHED, **how)
     how |= {"compression_ratio_threshold": 1e9, "condition_on_prev_tokens": False}
     assert facts(segments) == list(reference(real_weights, samples, **how))
+
+
+@pytest.mark.long
+def test_no_more_words_are_lost_than_the_reference_loses(engine, real_weights, speech):
+    """Of four minutes with eight borders of windows, heard once; and first and last words of
+    recordings are timed within 0.2 s of where their sound begins and ends."""
+    sound = long_sound.LongSound(speech, 240)
+    segments, _ = long_sound.hear(engine, sound, word_timestamps=True, temperature=0.0)
+    how = {"logprob_threshold": -1.0, "no_speech_threshold": 0.6, "temperature": 0.0}
+    how |= {"compression_ratio_threshold": 1e9, "condition_on_prev_tokens": False}
+    theirs = reference(real_weights, np.concatenate([*sound.parts()]), **how)
+    told = "".join(engine.front.decode(ids) for _, _, ids in theirs)
+    missing, said = sound.missing("".join(s.text for s in segments))
+    assert said > 300
+    assert missing <= sound.missing(told)[0]
+    late = np.abs(sound.errors([word for s in segments for word in s.words]))
+    known = late[~np.isnan(late)]
+    assert len(known) > 50
+    assert (known <= 0.2).mean() > 0.9
 
 
 def test_thresholds_and_retries_are_the_references(engine, real_weights, clips, transcribe):
