@@ -22,7 +22,7 @@ from mstar_core.serving.exchange import Exchange
 from mstar_core.serving.following import bounded, followed, tokens_of
 from mstar_core.serving.imitating import check_reference, reference_options
 from mstar_core.serving.link import Arrived, Ended, Generation
-from mstar_core.serving.media.encode import MEDIA, RATES, Encoder, encoder, offered
+from mstar_core.serving.media.encode import MEDIA, RATES, Encoder, Pcm, encoder, offered
 from mstar_core.serving.protocol.audio import (
     SpeechBody,
     SpeechDeltaEvent,
@@ -164,7 +164,10 @@ class _Speech:
             return
         self.samples += len(samples_T)
         self.exchange.line["audio_out_s"] = self.samples / self.rate
-        await self._write(await asyncio.to_thread(self.encoder.push, samples_T))
+        if isinstance(self.encoder, Pcm):  # quicker than a thread is found
+            await self._write(self.encoder.push(samples_T))
+        else:
+            await self._write(await asyncio.to_thread(self.encoder.push, samples_T))
 
     async def _write(self, data: bytes) -> None:
         """Write ``data`` as the client reads, so that a long sound is no sign of a slow reader."""

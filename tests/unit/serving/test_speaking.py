@@ -62,6 +62,7 @@ def spoken(request):
     sound = frames(request)
     yield Arrived(tokens=[5])
     yield Arrived(tokens=[6, 7], items={"sound": sound[:2]})
+    yield 0.01
     yield Arrived(items={"sound": sound[2:]})
     yield Arrived(ended=end("stop", generated=3))
 
