@@ -178,7 +178,7 @@ def micro_few():
 @pytest.fixture(scope="module")
 def micro_short():
     """For chunks of so few tokens that long prompts would take many minutes."""
-    return micro_subject(5, at_once=32, longest=48)
+    return micro_subject(7, at_once=32, longest=48)
 
 
 @pytest.fixture(scope="module")
