@@ -62,6 +62,13 @@ def _check_told(walk: Walk) -> None:
                 want="an output that is read, of a walk that is fed from an edge",
                 fix="set read, or leave told out",
             )
+        if output.told and output.dtype == "bool":
+            raise ConfigError(
+                where=f"walk {walk.name}, output {output.name}",
+                got="bool",
+                want="a dtype of numbers, for items that are told",
+                fix="tell uint8, 0 or 1",
+            )
 
 
 def _check_combined(walk: Walk, walks: dict[str, Walk]) -> None:

@@ -65,6 +65,8 @@ def test_items_are_told_of_what_is_read_of_a_streams_consumer_only(changes):
         checked(voice)
     with pytest.raises(ConfigError, match="output sound"):
         checked(evolve(voice, **changes))
+    with pytest.raises(ConfigError, match="a dtype of numbers"):
+        checked(evolve(voice, outputs=(evolve(heard, read=True, dtype="bool"),)))
 
 
 @pytest.mark.parametrize("changes", [{"feed": "loop"}, {"samples": True}], ids=str)
