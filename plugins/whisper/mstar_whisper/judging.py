@@ -17,7 +17,6 @@ from attrs import Attribute, evolve, field, frozen
 from mstar_core.config.sampling import plain
 from mstar_core.errors import RequestError
 from mstar_core.model.transcription import Answered
-from mstar_core.model.walks import Reported
 from mstar_whisper.sound import Level
 
 NO_SPEECH = "no_speech_prob"
@@ -124,7 +123,7 @@ class Judged:
     ) -> Judged:
         """What ``answered`` is worth, which was drawn at ``temperature``."""
         ids, text = tuple(answered.ids), decode(answered.ids).strip()
-        scores = list(answered.logprobs)
+        silence, scores = answered.reported.get(NO_SPEECH), list(answered.logprobs)
         if answered.stop_logprob is not None:
             scores.append(answered.stop_logprob)
         return cls(
@@ -135,7 +134,7 @@ class Judged:
             temperature=temperature,
             avg_logprob=sum(scores) / len(scores) if scores else 0.0,
             compression_ratio=compression_ratio(text),
-            no_speech_prob=_float(answered.reported.get(NO_SPEECH)),
+            no_speech_prob=silence if isinstance(silence, float) else 0.0,
             spread_db=spread_db,
         )
 
@@ -170,10 +169,6 @@ class Judged:
     def _is_unlikely(self, at: Thresholds, unasked: bool) -> bool:
         limit = at.logprob_threshold
         return unasked if limit is None else self.avg_logprob < limit
-
-
-def _float(reported: Reported | None) -> float:
-    return reported if isinstance(reported, float) else 0.0
 
 
 def chosen(tried: Sequence[Judged], at: Thresholds) -> Judged:
