@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from attrs import define, field
-
+from mstar_core.cli.answer import Said
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.streams import given_text, text_of
 from mstar_core.cli.tables import print_json
-from mstar_core.errors import RequestError, UsageError, Words
-from mstar_core.text import TextDelta
-from mstar_core.text.stream import FinishReason
+from mstar_core.errors import UsageError, Words
 
 DEFAULT_TOKENS = 128
 NOTHING_SAID = "nothing was said: the model ended at once; a question is answered with --chat"
@@ -94,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _conversation(engine: Any, args: argparse.Namespace, prompts: list[str]) -> Iterator[_Said]:
+def _conversation(engine: Any, args: argparse.Namespace, prompts: list[str]) -> Iterator[Said]:
     """The answers, each to the turns before it, as far as none has failed."""
     from mstar_core.engine.texts import stream_text
 
@@ -102,7 +98,7 @@ def _conversation(engine: Any, args: argparse.Namespace, prompts: list[str]) -> 
     for prompt in prompts:
         turns.append({"role": "user", "content": prompt})
         request = _request(engine, args, turns)
-        said = _Said(shows=not args.json)
+        said = Said(shows=not args.json)
         if said.shows and len(prompts) > 1:
             print(f"> {prompt}")
         said.follow(stream_text(engine, request))
@@ -114,59 +110,6 @@ def _conversation(engine: Any, args: argparse.Namespace, prompts: list[str]) -> 
         if said.failed is not None:
             return
         turns.append({"role": "assistant", "content": said.text})
-
-
-@define
-class _Said:
-    """What the model has said so far."""
-
-    shows: bool
-    """Each piece is printed as it comes."""
-    pieces: list[str] = field(factory=list)
-    tokens: int = 0
-    first_s: float = 0.0
-    seconds: float = 0.0
-    reason: FinishReason | None = None
-    failed: RequestError | None = None
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(self.pieces)
-
-    @property
-    def is_empty(self) -> bool:
-        """It ended well, and no text came."""
-        return self.failed is None and not self.text
-
-    def follow(self, deltas: Iterable[TextDelta]) -> None:
-        """Take in all pieces. Raises RequestError where it fails before the first."""
-        begin = time.perf_counter()
-        try:
-            for delta in deltas:
-                self.first_s = self.first_s or time.perf_counter() - begin
-                self.tokens += delta.num_tokens
-                self.reason = delta.finish_reason or self.reason
-                self.pieces.append(delta.text)
-                if self.shows:
-                    print(delta.text, end="", flush=True)
-        except RequestError as error:
-            if not self.pieces:
-                raise
-            self.failed = error
-        self.seconds = time.perf_counter() - begin
-
-    def speed(self) -> str:
-        """How fast it came."""
-        return (
-            f"{self.tokens} tokens in {self.seconds:.2f} s "
-            f"({self.tokens / self.seconds:.1f} tokens/s), "
-            f"the first after {self.first_s:.3f} s; ended by {self.reason}"
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Of plain values."""
-        return {"text": self.text, "tokens": self.tokens, "finish_reason": self.reason}
 
 
 def _check_chat_flags(args: argparse.Namespace) -> None:
