@@ -18,7 +18,10 @@ def request(prompt, steps):
     return Request(arrays={"ids": ids}, max_new_tokens=steps, ignore_stop_ids=True)
 
 
-@pytest.mark.parametrize(("graphs", "in_flight"), [("off", 0), ("off", 2), ("recorder", 1)])
+@pytest.mark.parametrize(
+    ("graphs", "in_flight"),
+    [pytest.param("off", 0, marks=pytest.mark.long), ("off", 2), ("recorder", 1)],
+)
 def test_sixteen_slow_prompts_alone_and_eight_at_a_time(
     slow, slow_cases, open_engine, graphs, in_flight
 ):

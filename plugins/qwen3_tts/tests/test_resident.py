@@ -108,7 +108,11 @@ def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, t
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("lag", [None, Lag(seed=3)], ids=["in time", "late"])
+@pytest.mark.parametrize(
+    "lag",
+    [pytest.param(None, marks=pytest.mark.long), Lag(seed=3)],
+    ids=["in time", "late"],
+)
 def test_sixteen_voices_at_once_are_each_as_it_is_alone(base, tmp_path, lag):
     sets = (*CHECKED, "engine.in_flight=2")
     core, wired, _ = opened(base.folder, tmp_path, *sets, rows=(1, 16), lag=lag)
