@@ -23,7 +23,15 @@ SMALL = (
     "nodes.ledger.resources.kv.page_tokens=8",
 )
 EVERY_DEVICE = pytest.mark.parametrize(
-    ("depth", "lag"), [(d, lag) for d in (0, 1, 2) for lag in (None, Lag(), Lag(seed=5))], ids=str
+    ("depth", "lag"),
+    [
+        pytest.param(
+            d, lag, marks=[pytest.mark.long] if (d, lag) in ((0, Lag()), (1, None)) else []
+        )
+        for d in (0, 1, 2)
+        for lag in (None, Lag(), Lag(seed=5))
+    ],
+    ids=str,
 )
 POISONED = 5
 """The salt of the request whose step fails."""

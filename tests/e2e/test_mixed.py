@@ -61,7 +61,7 @@ def arriving(core, given, every=3):
 
 @pytest.mark.parametrize("graphs", ["off", "recorder"])
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("in_flight", [0, 1, 2, 3])
+@pytest.mark.parametrize("in_flight", [0, pytest.param(1, marks=pytest.mark.long), 2, 3])
 def test_mixing_changes_no_token_at_any_budget_and_depth(tmp_path, graphs, budget, in_flight):
     given = [request(1 + i, n) for i, n in enumerate((5, 30, 1, 70, 9, 2, 41))]
     want = {g.id: right(g) for g in given}

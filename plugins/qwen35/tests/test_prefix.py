@@ -50,7 +50,7 @@ def test_golden_prompts_give_their_tokens_cold_and_warm(
             assert [r.cached_tokens for r in found] == (whole if turn else [0] * len(cases))
 
 
-@pytest.mark.parametrize("mixed", ["off", "on"])
+@pytest.mark.parametrize("mixed", [pytest.param("off", marks=pytest.mark.long), "on"])
 def test_five_turns_and_an_edited_branch_answer_as_cold(slow, open_engine, mixed):
     """GDN-26: each turn brings 30 tokens; answers that were generated are found too."""
     history, prompts, cached = [], [], []

@@ -134,7 +134,7 @@ def test_the_completion_line_tells_seconds_and_no_words(server, stream):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "most_kib"), [(25, 1024), pytest.param(1000, 3000, marks=pytest.mark.long)]
+    ("rounds", "most_kib"), [(10, 1024), pytest.param(1000, 3000, marks=pytest.mark.long)]
 )
 def test_sound_and_speech_leave_memory_and_descriptors_as_they_were(server, rounds, most_kib):
     """Three requests a round, one of them refused; the long run allows 1 kB for each."""
