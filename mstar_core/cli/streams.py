@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import io
 import os
@@ -58,6 +59,12 @@ def text_of(where: str) -> Callable[[str], str]:
             ) from error
 
     return decode
+
+
+def add_texts(parser: argparse.ArgumentParser, *rows: tuple[str, str, str]) -> None:
+    """Declare arguments of text: each a flag, what stands for its value, and its help."""
+    for flag, metavar, text in rows:
+        parser.add_argument(flag, type=text_of(flag), metavar=metavar, help=text)
 
 
 def given_text(flag: str, given: str) -> str:

@@ -16,7 +16,7 @@ from mstar_core.cli.output_dir import targets_of
 from mstar_core.cli.outputs import SUFFIX, Outputs, Printed, Written, key_of
 from mstar_core.cli.progress import SoundProgress, log, progress_bar
 from mstar_core.cli.sources import Source, sources_of
-from mstar_core.cli.streams import shown, text_of
+from mstar_core.cli.streams import add_texts, shown
 from mstar_core.cli.tables import columns
 from mstar_core.config import Resolved
 from mstar_core.errors import ConfigError, RequestError, UsageError, Words
@@ -37,13 +37,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="wav, flac, ogg or mp3, or a folder: all such files below it",
     )
-    for flag, metavar, text in (
+    add_texts(
+        parser,
         ("--language", "CODE", "the language spoken, such as de"),
         ("--task", "TASK", "transcribe, or translate (into English)"),
         ("--prompt", "TEXT", "what was said before, or how it is written"),
         ("--hotwords", "TEXT", "words to expect in all of each sound"),
-    ):
-        parser.add_argument(flag, type=text_of(flag), metavar=metavar, help=text)
+    )
     parser.add_argument(
         "--batched",
         action="store_true",

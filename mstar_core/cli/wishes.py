@@ -9,7 +9,7 @@ from attrs import evolve
 
 from mstar_core.audio import read_audio
 from mstar_core.cli.arguments import positive
-from mstar_core.cli.streams import text_of
+from mstar_core.cli.streams import add_texts
 from mstar_core.errors import ConfigError, UsageError, Words
 from mstar_core.model.front import Front, Request
 
@@ -19,13 +19,13 @@ OPTIONS = ("language", "instructions", "reference")
 
 def add_wishes(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    for flag, metavar, text in (
+    add_texts(
+        parser,
         ("--voice", "NAME", "one of --voices"),
         ("--language", "NAME", "the language of TEXT, one of --voices"),
         ("--instructions", "TEXT", "in words, how to speak"),
         ("--reference-text", "TEXT", "all that is said in the recording of --reference"),
-    ):
-        parser.add_argument(flag, type=text_of(flag), metavar=metavar, help=text)
+    )
     parser.add_argument(
         "--reference",
         metavar="FILE",

@@ -58,11 +58,15 @@ class JsonFields:
             raise self.wrong(name, value, "an object")
         return JsonFields(self.file, value, f"{self.path}.{name}" if self.path else name)
 
-    def whole(self, name: str, default: Any = _REQUIRED, least: int = 1) -> int:
-        """A whole number of at least ``least``."""
-        value = self._value(name, default, f"a whole number of at least {least}")
-        if type(value) is not int or value < least:
-            raise self.wrong(name, value, f"a whole number of at least {least}")
+    def whole(
+        self, name: str, default: Any = _REQUIRED, least: int = 1, most: int | None = None
+    ) -> int:
+        """A whole number of at least ``least``, and at most ``most``."""
+        want = f"a whole number of at least {least}"
+        want += "" if most is None else f" and at most {most}"
+        value = self._value(name, default, want)
+        if type(value) is not int or value < least or (most is not None and value > most):
+            raise self.wrong(name, value, want)
         return value
 
     def number(self, name: str, default: Any = _REQUIRED) -> float:

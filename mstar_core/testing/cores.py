@@ -8,7 +8,7 @@ from pathlib import Path
 from mstar_core.config.resolve import resolve
 from mstar_core.engine.core import EngineCore
 from mstar_core.engine.device import Lag, open_device
-from mstar_core.engine.events import FinishEvent, Result, TokenEvent
+from mstar_core.engine.events import EngineEvent, FinishEvent, Result
 from mstar_core.engine.opening import open_graphs
 from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
@@ -83,18 +83,21 @@ def check_over(core: EngineCore) -> None:
 
 
 def results(core: EngineCore) -> dict[str, Result]:
-    """The events so far, gathered by request."""
-    ids: dict[str, list[int]] = {}
-    found: dict[str, Result] = {}
+    """What the events so far come to, of each request that has ended."""
+    own: dict[str, list[EngineEvent]] = {}
     for event in core.drain():
-        if isinstance(event, TokenEvent):
-            ids.setdefault(event.request, []).append(event.token)
-        elif isinstance(event, FinishEvent):
-            found[event.request] = Result(
-                id=event.request,
-                ids=ids.get(event.request, [])[: event.generated],
-                finish_reason=event.reason,
-                cached_tokens=event.cached_tokens,
-                error=event.error,
-            )
-    return found
+        own.setdefault(event.request, []).append(event)
+    over = {name: events for name, events in own.items() if isinstance(events[-1], FinishEvent)}
+    return {name: Result.of(name, events) for name, events in over.items()}
+
+
+def arriving(core: EngineCore, requests: Iterable[Request], every: int = 3) -> dict[str, Result]:
+    """The results of requests that come one by one, ``every`` turns, while the others decode."""
+    waiting, turns = list(requests), 0
+    while core.turn() or waiting:
+        if waiting and turns % every == 0:
+            core.submit(waiting.pop(0))
+        turns += 1
+    core.check_conserved()
+    core.check_rows()
+    return results(core)

@@ -12,7 +12,7 @@ from mstar_core.engine.wire import wire
 from mstar_core.errors import ConfigError
 from mstar_core.plugins.wiring import Wiring
 from mstar_core.step import Bucket, CombinedSplit, Step
-from mstar_core.testing.cores import LEDGER, open_ledger, results, run_all
+from mstar_core.testing.cores import LEDGER, arriving, open_ledger, results, run_all
 from mstar_core.testing.ledger import LedgerModel, continuation, ledger_request
 
 BUDGETS = (1, 7, 16, 64, 65, 256)
@@ -47,16 +47,9 @@ def opened(folder, budget, *sets, lag=None):
     return open_ledger(folder, (*SETS, *more, *sets), lag)[0]
 
 
-def arriving(core, given, every=3):
+def tokens(core, given):
     """The tokens of requests that come one by one while the others decode."""
-    waiting, turns = list(given), 0
-    while core.turn() or waiting:
-        if waiting and turns % every == 0:
-            core.submit(waiting.pop(0))
-        turns += 1
-    core.check_conserved()
-    core.check_rows()
-    return {name: result.ids for name, result in results(core).items()}
+    return {name: result.ids for name, result in arriving(core, given).items()}
 
 
 @pytest.mark.parametrize("graphs", ["off", "recorder"])
@@ -73,7 +66,7 @@ def test_mixing_changes_no_token_at_any_budget_and_depth(tmp_path, graphs, budge
                 f"engine.in_flight={in_flight}",
             )
             core = opened(tmp_path, budget, *sets, lag=lag)
-            assert arriving(core, given) == want
+            assert tokens(core, given) == want
             counts = core.stats()
             assert ("mixed" in counts["by_walk"]) == (mixed == "on" and budget > 1)
             if graphs == "recorder":
@@ -94,7 +87,7 @@ def test_mixed_steps_under_pressure_change_no_token(tmp_path, graphs, preempt, b
         "nodes.ledger.resources.kv.num_pages=20",
     )
     core = opened(tmp_path, budget, *sets, lag=Lag(seed=budget))
-    assert arriving(core, given) == {g.id: right(g) for g in given}
+    assert tokens(core, given) == {g.id: right(g) for g in given}
     counts = core.stats()
     assert counts["by_walk"]["mixed"]
     yielded = {"offload": counts["offload"]["reloads"], "recompute": counts["recomputed"]}
@@ -217,7 +210,7 @@ def test_a_walk_that_nobody_splits_runs_packed(tmp_path):
     made.nodes["ledger"].resources["rows"].splits = ()
     core, _ = warmed(made, device)
     given = [request(1 + i, n) for i, n in enumerate((5, 30, 1))]
-    assert arriving(core, given) == {g.id: right(g) for g in given}
+    assert tokens(core, given) == {g.id: right(g) for g in given}
     assert core.stats()["by_walk"]["mixed"]
 
 

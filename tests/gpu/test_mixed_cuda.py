@@ -5,7 +5,7 @@ import torch
 
 from mstar_core.engine.opening import open_core
 from mstar_core.model.front import Request
-from mstar_core.testing.cores import open_ledger, results, run_all
+from mstar_core.testing.cores import arriving, open_ledger, run_all
 from mstar_core.testing.ledger import continuation, ledger_request
 
 pytestmark = [
@@ -20,18 +20,6 @@ SETS = (
     "engine.prefix_cache=off",
     "debug.row_check=true",
 )
-
-
-def arriving(core, given, every=3):
-    """The results of requests that come one by one while the others decode."""
-    waiting, turns = list(given), 0
-    while core.turn() or waiting:
-        if waiting and turns % every == 0:
-            core.submit(waiting.pop(0))
-        turns += 1
-    core.check_conserved()
-    core.check_rows()
-    return results(core)
 
 
 @pytest.mark.parametrize("in_flight", [0, 1, 2, 3])

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mstar_core.errors import Words
 from mstar_core.model.json_fields import JsonFields
-from mstar_qwen3_tts.sizes import StackConfig
+from mstar_qwen3_tts.sizes import StackConfig, read_stack
 
 CHANNELS, TAPS, DILATIONS = (512, 512, 512, 512, 1536), (5, 3, 3, 3, 1), (1, 2, 3, 4, 1)
 """Of the speaker encoder's blocks, where a checkpoint does not say."""
@@ -118,7 +118,7 @@ def read_recording(root: JsonFields) -> RecordingSizes:
     sizes = RecordingSizes(
         filters=given.whole("num_filters"),
         rates=rates,
-        stack=_stack(given),
+        stack=read_stack(given, eps="norm_eps"),
         codebook_size=given.whole("codebook_size"),
         codebook_width=given.whole("codebook_dim"),
         codes=root.whole("encoder_valid_num_quantizers", least=2),
@@ -128,16 +128,3 @@ def read_recording(root: JsonFields) -> RecordingSizes:
         got = Words(f"factors that make {shortened} samples a frame")
         raise given.wrong("upsampling_ratios", got, f"{FRAME} samples a frame")
     return sizes
-
-
-def _stack(given: JsonFields) -> StackConfig:
-    return StackConfig(
-        layers=given.whole("num_hidden_layers"),
-        hidden=given.whole("hidden_size"),
-        inner=given.whole("intermediate_size"),
-        heads=given.whole("num_attention_heads"),
-        kv_heads=given.whole("num_key_value_heads"),
-        head_dim=given.whole("head_dim"),
-        eps=given.number("norm_eps"),
-        theta=given.number("rope_theta"),
-    )

@@ -68,8 +68,9 @@ def read_codec(root: JsonFields) -> CodecConfig:
     return codec
 
 
-def read_stack(given: JsonFields) -> StackConfig:
-    """The sizes of a stack, by the names that every part of a checkpoint gives them."""
+def read_stack(given: JsonFields, eps: str = "rms_norm_eps") -> StackConfig:
+    """The sizes of a stack, by the names that every part of a checkpoint gives them; ``eps`` is
+    the field of what norms add."""
     stack = StackConfig(
         layers=given.whole("num_hidden_layers"),
         hidden=given.whole("hidden_size"),
@@ -77,7 +78,7 @@ def read_stack(given: JsonFields) -> StackConfig:
         heads=given.whole("num_attention_heads"),
         kv_heads=given.whole("num_key_value_heads"),
         head_dim=given.whole("head_dim"),
-        eps=given.number("rms_norm_eps"),
+        eps=given.number(eps),
         theta=given.number("rope_theta"),
     )
     if stack.heads % stack.kv_heads:

@@ -20,11 +20,10 @@ from mstar_qwen3_tts.speaker_encoder import SpeakerEncoder
 from safetensors.torch import load_file
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.engine import Result
 from mstar_core.errors import RequestError
 from mstar_core.model.load import finalise
 from mstar_core.resample import resample
-from mstar_core.testing.cores import open_wired
+from mstar_core.testing.cores import open_wired, results
 
 pytestmark = pytest.mark.shared
 MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
@@ -134,10 +133,8 @@ def played(core, requests):
     while core.turn():
         pass
     core.check_conserved()
-    own = {}
-    for event in core.drain():
-        own.setdefault(event.request, []).append(event)
-    return [Result.of(r.id, own[r.id]) for r in requests]
+    own = results(core)
+    return [own[r.id] for r in requests]
 
 
 def asked(front, told, heard, **options):

@@ -9,8 +9,7 @@ from mstar_qwen3_tts.heard import HeardVoice
 from mstar_qwen3_tts.recording import Recording
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.engine import Result
-from mstar_core.testing.cores import open_wired
+from mstar_core.testing.cores import open_wired, results
 
 pytestmark = [
     pytest.mark.gpu,
@@ -38,10 +37,8 @@ def played(core, requests):
         pass
     core.check_conserved()
     core.check_rows()
-    own = {}
-    for event in core.drain():
-        own.setdefault(event.request, []).append(event)
-    return [Result.of(r.id, own[r.id]) for r in requests]
+    own = results(core)
+    return [own[r.id] for r in requests]
 
 
 def test_codes_and_sound_are_the_published_ones(tiny, tmp_path):

@@ -7,9 +7,8 @@ import pytest
 from mstar_qwen3_tts.heard import HeardVoice
 
 from mstar_core.config.sampling import SamplingSettings
-from mstar_core.engine import Result
 from mstar_core.engine.device import Lag
-from mstar_core.testing.cores import open_wired
+from mstar_core.testing.cores import open_wired, results
 
 MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
 SMALL = ("engine.token_budget=64", "model.dtype=fp32", "nodes.talker.resources.kv.page_tokens=8")
@@ -39,10 +38,7 @@ def finished(core):
         pass
     core.check_conserved()
     core.check_rows()
-    own = {}
-    for event in core.drain():
-        own.setdefault(event.request, []).append(event)
-    return {name: Result.of(name, events) for name, events in own.items()}
+    return results(core)
 
 
 def sampling(seed):

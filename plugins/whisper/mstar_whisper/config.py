@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from attrs import frozen
 
 from mstar_core.errors import CheckpointError, Words
+from mstar_core.model.json_fields import JsonFields
 
 SAMPLE_RATE = 16_000
 """Samples per second of the sound that the model hears."""
@@ -19,7 +18,6 @@ FRAMES_PER_S = SAMPLE_RATE // HOP
 FRAMES_PER_POSITION = 2
 """Mel frames that the second convolution folds into one encoder position."""
 DTYPES = ("bfloat16", "float16", "float32")
-_REFETCH = "use the files that came with the weights"
 
 
 @frozen(kw_only=True)
@@ -112,7 +110,7 @@ def read_config(folder: Path) -> WhisperConfig:
     Raises CheckpointError naming the file and the field that is missing, of the wrong type, or
     at odds with another file.
     """
-    config = _Fields.read(folder / "config.json")
+    config = JsonFields.read(folder / "config.json")
     kind = config.values.get("model_type", "whisper")
     if kind != "whisper":
         raise CheckpointError(
@@ -122,8 +120,8 @@ def read_config(folder: Path) -> WhisperConfig:
             fix="point model.path at one, or name a config of that model "
             "(mstar-core list-plugins shows them)",
         )
-    config.must_be("activation_function", "gelu")
-    config.must_be("scale_embedding", False)
+    config.must_be("activation_function", "gelu", "gelu")
+    config.must_be("scale_embedding", False, False)
     width = config.whole("d_model")
     for side in ("encoder", "decoder"):
         heads = config.whole(f"{side}_attention_heads")
@@ -132,7 +130,7 @@ def read_config(folder: Path) -> WhisperConfig:
     vocab_size = config.whole("vocab_size")
     mel_bins = config.whole("num_mel_bins")
     _check_extractor(folder / "preprocessor_config.json", mel_bins)
-    generation = _Fields.read(folder / "generation_config.json")
+    generation = JsonFields.read(folder / "generation_config.json")
     return WhisperConfig(
         width=width,
         mel_bins=mel_bins,
@@ -152,7 +150,7 @@ def read_config(folder: Path) -> WhisperConfig:
     )
 
 
-def _dtype(config: _Fields) -> str:
+def _dtype(config: JsonFields) -> str:
     name = "dtype" if config.values.get("dtype") is not None else "torch_dtype"
     dtype = config.values.get(name, "float32")
     if dtype not in DTYPES:
@@ -160,7 +158,7 @@ def _dtype(config: _Fields) -> str:
     return str(dtype)
 
 
-def _alignment_heads(given: _Fields, config: _Fields) -> tuple[tuple[int, int], ...]:
+def _alignment_heads(given: JsonFields, config: JsonFields) -> tuple[tuple[int, int], ...]:
     """Those that the checkpoint names, or all of the upper half of the layers."""
     layers, heads = config.whole("decoder_layers"), config.whole("decoder_attention_heads")
     named = given.values.get("alignment_heads")
@@ -179,40 +177,53 @@ def _alignment_heads(given: _Fields, config: _Fields) -> tuple[tuple[int, int], 
     return tuple((layer, head) for layer, head in named)
 
 
-def _median_width(config: _Fields) -> int:
+def _median_width(config: JsonFields) -> int:
     width = config.values.get("median_filter_width", 7)
     if type(width) is not int or width < 1 or width % 2 == 0:
         raise config.wrong("median_filter_width", width, "an odd number of at least 1")
     return width
 
 
-def _tokens(given: _Fields, vocab_size: int) -> Tokens:
-    languages = given.ids_by_name("lang_to_id", vocab_size)
+def _tokens(given: JsonFields, vocab_size: int) -> Tokens:
+    languages = _ids_by_name(given, "lang_to_id", vocab_size)
     multilingual = given.values.get("is_multilingual")
     if type(multilingual) is not bool or multilingual != bool(languages):
         want = f"{bool(languages)}, as lang_to_id names {len(languages)} languages"
         raise given.wrong("is_multilingual", multilingual, want)
     initial = given.values.get("max_initial_timestamp_index")
     return Tokens(
-        eot=given.whole("eos_token_id", vocab_size - 1),
-        sot=given.whole("decoder_start_token_id", vocab_size - 1),
-        previous=given.whole("prev_sot_token_id", vocab_size - 1),
-        no_timestamps=given.whole("no_timestamps_token_id", vocab_size - 2),
+        eot=given.whole("eos_token_id", most=vocab_size - 1),
+        sot=given.whole("decoder_start_token_id", most=vocab_size - 1),
+        previous=given.whole("prev_sot_token_id", most=vocab_size - 1),
+        no_timestamps=given.whole("no_timestamps_token_id", most=vocab_size - 2),
         languages={name.strip("<|>"): id_ for name, id_ in languages.items()},
-        tasks=given.ids_by_name("task_to_id", vocab_size),
-        suppress=given.ids("suppress_tokens", vocab_size),
-        begin_suppress=given.ids("begin_suppress_tokens", vocab_size),
+        tasks=_ids_by_name(given, "task_to_id", vocab_size),
+        suppress=_ids(given, "suppress_tokens", vocab_size),
+        begin_suppress=_ids(given, "begin_suppress_tokens", vocab_size),
         max_initial_timestamp=None
         if initial is None
-        else given.whole("max_initial_timestamp_index", vocab_size - 1),
+        else given.whole("max_initial_timestamp_index", most=vocab_size - 1),
     )
+
+
+def _ids(given: JsonFields, name: str, vocab_size: int) -> tuple[int, ...]:
+    """Token ids; those beyond the vocabulary name nothing and are left out."""
+    value = given.values.get(name) or []
+    if not isinstance(value, list) or any(type(id_) is not int for id_ in value):
+        raise given.wrong(name, value, "a list of token ids")
+    return tuple(id_ for id_ in value if 0 <= id_ < vocab_size)
+
+
+def _ids_by_name(given: JsonFields, name: str, vocab_size: int) -> dict[str, int]:
+    """Names to token ids; none where the file has none."""
+    return given.ids_by_name(name, vocab_size) if given.has(name) else {}
 
 
 def _check_extractor(file: Path, mel_bins: int) -> None:
     """The feature extractor's file, where there is one, must describe the sound we compute."""
     if not file.is_file():
         return
-    given = _Fields.read(file)
+    given = JsonFields.read(file)
     for name, expected in (
         ("feature_size", mel_bins),
         ("sampling_rate", SAMPLE_RATE),
@@ -223,62 +234,3 @@ def _check_extractor(file: Path, mel_bins: int) -> None:
         if value != expected:
             why = " (num_mel_bins of config.json)" if name == "feature_size" else ""
             raise given.wrong(name, value, f"{expected}{why}")
-
-
-@frozen
-class _Fields:
-    """One JSON object of a file."""
-
-    file: Path
-    values: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, file: Path) -> _Fields:
-        got: object
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            got = Words("no such file")
-        except (OSError, ValueError) as error:
-            got = Words(error)
-        else:
-            if isinstance(values, dict):
-                return cls(file, values)
-            got = values
-        raise CheckpointError(
-            where=str(file),
-            got=got,
-            want="a JSON object",
-            fix="point model.path at a Whisper checkpoint folder that is complete",
-        )
-
-    def wrong(self, name: str, got: object, want: str) -> CheckpointError:
-        return CheckpointError(where=f"{self.file}: {name}", got=got, want=want, fix=_REFETCH)
-
-    def must_be(self, name: str, expected: object) -> None:
-        value = self.values.get(name, expected)
-        if value != expected:
-            raise self.wrong(name, value, repr(expected))
-
-    def whole(self, name: str, most: int | None = None) -> int:
-        value = self.values.get(name)
-        if type(value) is not int or value < 1 or (most is not None and value > most):
-            high = "" if most is None else f" and at most {most}"
-            raise self.wrong(name, value, f"a whole number of at least 1{high}")
-        return value
-
-    def ids(self, name: str, vocab_size: int) -> tuple[int, ...]:
-        """Token ids; those beyond the vocabulary name nothing and are left out."""
-        value = self.values.get(name) or []
-        if not isinstance(value, list) or any(type(id_) is not int for id_ in value):
-            raise self.wrong(name, value, "a list of token ids")
-        return tuple(id_ for id_ in value if 0 <= id_ < vocab_size)
-
-    def ids_by_name(self, name: str, vocab_size: int) -> dict[str, int]:
-        value = self.values.get(name) or {}
-        fits = isinstance(value, dict) and all(
-            type(id_) is int and 0 <= id_ < vocab_size for id_ in value.values()
-        )
-        if not fits:
-            raise self.wrong(name, value, f"names with token ids below {vocab_size}")
-        return dict(value)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import published
 from attrs import frozen
 
 from mstar_core.audio import read_audio
@@ -28,18 +29,8 @@ RATE = 16_000
 BLOCK = 30 * RATE
 PAUSE_S = (0.2, 2.5)
 """Silence or noise between two recordings, at random."""
-SAID = {
-    "librivox_austen_0870": "And Mr. John Dashwood had then leisure to consider how much there "
-    "might be prudently in his power to do for them.",
-    "librivox_austen_0880": "He was not an ill-disposed young man.",
-    "librivox_austen_0890": "Unless to be rather cold-hearted and rather selfish is to be "
-    "ill-disposed.",
-    "librivox_austen_0920": "Had he married a more amiable woman, he might have been made still "
-    "more respectable than he was.",
-    "cards_001": "10 of clubs.",
-    "flite_rms_train": "The train to London leaves at half past seven.",
-    "espeak_weather": "Good morning, what is the weather like today?",
-}
+SAID = {name: text for name, text in published.SAID.items() if name != "espeak_fox"}
+"""Of the recordings that long sound is made of."""
 LOUD_DB = 20
 """Speech begins and ends where the level is this much below that of its loud parts."""
 

@@ -8,7 +8,7 @@ import attrs
 import long_sound
 import numpy as np
 import pytest
-import torch
+from published import heard
 
 from mstar_core.audio import read_audio
 from mstar_core.engine import Engine
@@ -46,27 +46,8 @@ def joined(clips, seconds, seed=0):
 
 def reference(folder, samples_T, **how):
     """The reference's segments: start, end, ids of the text."""
-    from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
-
-    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    sound = WhisperFeatureExtractor.from_pretrained(folder)(
-        samples_T,
-        sampling_rate=RATE,
-        return_tensors="pt",
-        truncation=False,
-        padding="longest",
-        return_attention_mask=True,
-    )
-    out = model.generate(
-        sound.input_features,
-        attention_mask=sound.attention_mask,
-        return_timestamps=True,
-        return_segments=True,
-        num_beams=1,
-        **how,
-    )
     seconds = len(samples_T) // 160 / 100
-    for one in out["segments"][0]:
+    for one in heard(folder, samples_T, **how):
         ids = tuple(i for i in one["tokens"].tolist() if i < 50256)
         if ids:
             start, end = (min(round(float(one[side]), 2), seconds) for side in ("start", "end"))

@@ -7,25 +7,12 @@ import re
 import numpy as np
 import pytest
 import torch
+from published import SAID
 
 from mstar_core.audio import read_audio
 from mstar_core.engine import Engine
 
 pytestmark = [pytest.mark.shared, pytest.mark.weights]
-
-SAID = {
-    "librivox_austen_0870": "And Mr. John Dashwood had then leisure to consider how much there "
-    "might be prudently in his power to do for them.",
-    "librivox_austen_0880": "He was not an ill-disposed young man.",
-    "librivox_austen_0890": "Unless to be rather cold-hearted and rather selfish is to be "
-    "ill-disposed.",
-    "librivox_austen_0920": "Had he married a more amiable woman, he might have been made still "
-    "more respectable than he was.",
-    "cards_001": "10 of clubs.",
-    "flite_rms_train": "The train to London leaves at half past seven.",
-    "espeak_weather": "Good morning, what is the weather like today?",
-    "espeak_fox": "The quick brown fox jumps over the lazy dog.",
-}
 
 
 @pytest.fixture(scope="module")

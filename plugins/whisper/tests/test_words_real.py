@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from published import heard
 
 from mstar_core.audio import read_audio
 from mstar_core.engine import Engine
@@ -37,28 +37,8 @@ def tokenizer(real_weights):
 
 def reference(folder, samples_T, told):
     """The reference's segments: ids of the text, and where each of them begins and ends."""
-    from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
-
-    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    sound = WhisperFeatureExtractor.from_pretrained(folder)(
-        samples_T,
-        sampling_rate=RATE,
-        return_tensors="pt",
-        truncation=False,
-        padding="longest",
-        return_attention_mask=True,
-    )
-    out = model.generate(
-        sound.input_features,
-        attention_mask=sound.attention_mask,
-        return_timestamps=True,
-        return_token_timestamps=True,
-        return_segments=True,
-        num_beams=1,
-        condition_on_prev_tokens=told,
-        temperature=0.0,
-    )
-    for one in out["segments"][0]:
+    how = {"return_token_timestamps": True, "condition_on_prev_tokens": told, "temperature": 0.0}
+    for one in heard(folder, samples_T, **how):
         ids, times = one["tokens"].tolist(), one["token_timestamps"].tolist()
         text = [i for i, id_ in enumerate(ids) if id_ < EOT]
         if text:

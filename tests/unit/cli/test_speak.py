@@ -201,14 +201,6 @@ def test_sound_comes_to_stdout_while_it_is_made():
     assert np.abs(np.frombuffer(first + rest, "<i2") / 32767 - want).max() < 1e-4
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT interrupts, even where the tests were started in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_leaves_nothing(tmp_path):
     slow = ("--set", "model.options.faults=true")

@@ -194,14 +194,6 @@ def wait_for(what):
         time.sleep(0.005)
 
 
-@pytest.fixture
-def interruptible():
-    """SIGINT interrupts, even where the tests were started in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_is_gone_on_with_where_it_stood(sound, hear, tmp_path, sent):

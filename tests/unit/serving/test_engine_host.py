@@ -113,7 +113,11 @@ def test_a_writer_that_waits_is_woken_and_told_of_the_end_once_all_is_taken():
 
 def test_a_call_wakes_an_inlet_that_waits_and_calls_keep_their_order():
     inlet, got = Inlet(), []
-    waiting = threading.Thread(target=lambda: got.extend(inlet.get(block=True) for _ in range(3)))
+
+    def take():
+        got.extend(inlet.get(block=True) for _ in range(3))
+
+    waiting = threading.Thread(target=take, daemon=True)
     waiting.start()
     time.sleep(0.05)  # it waits by now; where it does not, it finds the calls
     calls = [lambda: None, lambda: None, None]
