@@ -1,8 +1,8 @@
 """Answers beside those of another run: which differ, from which token on, and by how little.
 
 At the first token that differs two runs of the same model have each taken one of the likeliest
-tokens. How much likelier the first is than the second says whether the two could be told apart at
-all: the question is asked once more, alone, with the logarithms of both.
+tokens. How far both are from the likeliest of all says whether they could be told apart at all: the
+question is asked once more, with the logarithms of the likeliest.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from attrs import field, frozen
 
 from mstar_core.bench.quality import Said, request_of
 from mstar_core.bench.quality_tasks import Question, Tasks
-from mstar_core.config.sampling import SamplingSettings
+from mstar_core.config.sampling import MAX_LOGPROBS, SamplingSettings
 from mstar_core.engine import Engine
+from mstar_core.engine.events import Result
 from mstar_core.errors import RequestError, Words
 
 
@@ -30,9 +31,9 @@ class Difference:
     here: Said
     there: Said
     margin: float | None = field(default=None)
-    """Natural logarithm of how much likelier the first of the likeliest tokens is than the second,
-    where the answers part; None where the model, asked alone, does not come there, and for one
-    that gives no logarithms."""
+    """Natural logarithm of how much likelier the likeliest token is than the less likely of the two
+    that were taken where the answers part; None where the model that is asked does not come there,
+    where one of the two is not among its likeliest, and for one that gives no logarithms."""
 
     @property
     def at(self) -> int:
@@ -87,18 +88,33 @@ def differences(
 
 
 def with_margins(engine: Engine, found: Sequence[Difference]) -> list[Difference]:
-    """``found`` with their margins: each question is asked alone."""
-    return [attrs.evolve(one, margin=_margin(engine, one)) for one in found]
+    """``found`` with their margins: ``engine`` is asked the questions once more, all at once."""
+    asked = [
+        attrs.evolve(
+            request_of(engine, one.question),
+            max_new_tokens=one.at + 1,
+            ignore_stop_ids=True,
+            sampling=SamplingSettings(logprobs=MAX_LOGPROBS),
+        )
+        for one in found
+    ]
+    told = zip(found, asked, engine.run(asked), strict=True)
+    return [attrs.evolve(one, margin=_margin(one, r.stop_ids, result)) for one, r, result in told]
 
 
-def _margin(engine: Engine, found: Difference) -> float | None:
-    asked = attrs.evolve(
-        request_of(engine, found.question),
-        max_new_tokens=found.at + 1,
-        ignore_stop_ids=True,
-        sampling=SamplingSettings(logprobs=2),
-    )
-    (result,) = engine.run([asked])
-    here = found.here.ids[: found.at]
-    top = result.top[found.at] if tuple(result.ids[: found.at]) == here and result.top else ()
-    return top[0][1] - top[1][1] if len(top) == 2 else None
+def _margin(found: Difference, stop_ids: frozenset[int], result: Result) -> float | None:
+    at = found.at
+    if len(result.top) <= at or tuple(result.ids[:at]) != found.here.ids[:at]:
+        return None
+    top = dict(result.top[at])
+    taken = [_taken(said, at, stop_ids) & top.keys() for said in (found.here, found.there)]
+    if not all(taken):
+        return None
+    return max(top.values()) - min(max(top[id] for id in ids) for ids in taken)
+
+
+def _taken(said: Said, at: int, stop_ids: frozenset[int]) -> frozenset[int]:
+    """What was taken behind ``at`` tokens: one, any of ``stop_ids``, or nothing at a limit."""
+    if at < len(said.ids):
+        return frozenset(said.ids[at : at + 1])
+    return stop_ids if said.finish == "stop" else frozenset()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 from attrs import asdict, frozen
 
 from mstar_core.bench.quality import Said, Score, ask, is_right, scores
+from mstar_core.bench.quality_account import Account
 from mstar_core.bench.quality_reference import Difference, differences, with_margins
 from mstar_core.bench.quality_tasks import Tasks
 from mstar_core.bench.stats import Figures
@@ -26,6 +28,10 @@ class Outcome:
     """Questions that the reference was asked too; 0 without one."""
     differences: tuple[Difference, ...]
     """Of those."""
+    tie: float = 0.0
+    """The largest margin of a tie, in nats."""
+    account: Account | None = None
+    """What ``tie`` rests on, where it was measured."""
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -37,9 +43,20 @@ class Outcome:
         found = self.scores
         return [name for name, share in required.items() if found[name].accuracy < share]
 
-    def apart(self, tie: float) -> list[Difference]:
-        """The differences that are no ties."""
-        return [one for one in self.differences if not one.is_tie(tie)]
+    @property
+    def ties(self) -> list[Difference]:
+        """The differences that are ties."""
+        return [one for one in self.differences if one.is_tie(self.tie)]
+
+    @property
+    def apart(self) -> list[Difference]:
+        """The differences that are none."""
+        return [one for one in self.differences if not one.is_tie(self.tie)]
+
+    def judged(self, engine: Engine, tie: float, account: Account | None = None) -> Outcome:
+        """With the margins of the differences by ``engine``; up to ``tie`` nats they are ties."""
+        found = tuple(with_margins(engine, self.differences))
+        return attrs.evolve(self, differences=found, tie=tie, account=account)
 
     def as_dict(self) -> dict[str, Any]:
         """Of plain values."""
@@ -50,6 +67,8 @@ class Outcome:
             },
             "figures": asdict(self.figures),
             "compared": self.compared,
+            "tie": self.tie,
+            "account": None if self.account is None else asdict(self.account),
             "differences": [
                 {
                     "number": one.question.number,
@@ -59,6 +78,7 @@ class Outcome:
                     "there": one.there.text,
                     "token": one.at,
                     "margin": one.margin,
+                    "is_tie": one.is_tie(self.tie),
                 }
                 for one in self.differences
             ],
@@ -78,15 +98,16 @@ def measure(
 ) -> Outcome:
     """Ask everything, and compare with the answers of ``reference`` by the question's number.
 
+    Differences have no margins until they are :meth:`~Outcome.judged`.
+
     Raises RequestError for a model that does not chat, MstarError where the engine ends.
     """
     given = reference or {}
     answers, figures = ask(engine, tasks.questions, at_once, told)
-    found = differences(tasks.questions, answers, given)
     return Outcome(
         tasks=tasks,
         answers=tuple(answers),
         figures=figures,
         compared=sum(said.number in given for said in answers),
-        differences=tuple(with_margins(engine, found)),
+        differences=tuple(differences(tasks.questions, answers, given)),
     )

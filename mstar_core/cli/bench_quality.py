@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mstar_core.cli.arguments import at_least_0, count, shares
+from mstar_core.cli.arguments import at_least_0, count, positive, shares
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
-from mstar_core.errors import UsageError
+from mstar_core.errors import UsageError, Words
 from mstar_core.names import suggest
 
 if TYPE_CHECKING:
+    from mstar_core.bench.quality import Said
+    from mstar_core.bench.quality_report import Outcome
     from mstar_core.bench.quality_tasks import Tasks
     from mstar_core.config import Resolved
 
@@ -33,12 +36,19 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="fail where a smaller share is right; TASK@EDGE is a bucket of distances",
     )
     parser.add_argument("--against", type=Path, metavar="REPORT", help="compare with that run")
-    parser.add_argument(
+    ties = parser.add_mutually_exclusive_group()
+    ties.add_argument(
         "--tie",
         type=at_least_0,
         default=0.0,
         metavar="NATS",
-        help="answers may part where the likeliest token leads by this much; default 0",
+        help="answers may part where their tokens are so close to the likeliest; default 0",
+    )
+    ties.add_argument(
+        "--account",
+        type=positive,
+        metavar="TIMES",
+        help="or where they are in fp32, up to so many times this run's error, which is measured",
     )
     parser.add_argument("--out", metavar="REPORT", help="write JSON with all answers there")
 
@@ -54,23 +64,23 @@ def run(args: argparse.Namespace) -> int:
     """
     from mstar_core.bench.machine import described
     from mstar_core.bench.quality_reference import read_reference
-    from mstar_core.bench.quality_report import measure
     from mstar_core.cli.bench_quality_tables import differences_text, scores_table
     from mstar_core.cli.bench_tables import figures_table, machine_lines, write_report
-    from mstar_core.engine import Engine
 
     resolved, _ = resolve_arguments(args)
     machine = described("mstar-core " + " ".join(sys.argv[1:]))
     tasks = _tasks(args, resolved)
-    reference = None if args.against is None else read_reference(args.against, tasks)
-    progress, total = progress_bar(), len(tasks.questions)
-    with Engine.open(resolved, offline=args.offline, progress=progress) as engine:
-        outcome = measure(
-            engine, tasks, args.at_once, reference, lambda done: progress("answers", done, total)
+    if args.account is not None and args.against is None:
+        raise UsageError(
+            where="--account",
+            got=Words("no --against"),
+            want="a run whose answers these may differ from",
+            fix="add --against REPORT, which --out writes",
         )
-        report, stats = engine.report.as_dict(), engine.stats()
+    reference = None if args.against is None else read_reference(args.against, tasks)
+    outcome, seen = _outcome(args, resolved, tasks, reference)
     settings = {"config": args.config, "sets": args.sets, "at_once": args.at_once}
-    told = {**machine, **settings, **outcome.as_dict(), "report": report, "stats": stats}
+    told = {**machine, **settings, **outcome.as_dict(), **seen}
     written = json.dumps(told, indent=1, ensure_ascii=False)
     if args.json:
         print(written)
@@ -78,10 +88,36 @@ def run(args: argparse.Namespace) -> int:
         print(f"{machine_lines(machine)}\n{scores_table(outcome, args.require)}")
         print(figures_table(outcome.figures))
         if reference is not None:
-            print(differences_text(outcome, args.tie))
+            print(differences_text(outcome))
     if args.out is not None:
         write_report("--out", args.out, written)
-    return int(bool(outcome.below(args.require) or outcome.apart(args.tie)))
+    return int(bool(outcome.below(args.require) or outcome.apart))
+
+
+def _outcome(
+    args: argparse.Namespace,
+    resolved: Resolved,
+    tasks: Tasks,
+    reference: Mapping[int, Said] | None,
+) -> tuple[Outcome, dict[str, Any]]:
+    """The run, judged if there is a reference; and what its engine reports."""
+    from mstar_core.bench.quality_account import account, likeliest, plain_sets
+    from mstar_core.bench.quality_report import measure
+    from mstar_core.engine import Engine
+
+    progress, total = progress_bar(), len(tasks.questions)
+    with Engine.open(resolved, offline=args.offline, progress=progress) as engine:
+        outcome = measure(
+            engine, tasks, args.at_once, reference, lambda done: progress("answers", done, total)
+        )
+        seen = {"report": engine.report.as_dict(), "stats": engine.stats()}
+        if args.account is None:
+            return outcome.judged(engine, args.tie), seen
+        ours, sets = likeliest(engine, tasks), plain_sets(engine.report)
+    plain, _ = resolve_arguments(argparse.Namespace(config=args.config, sets=[*args.sets, *sets]))
+    with Engine.open(plain, offline=args.offline) as judge:
+        told = account(args.account, ours, likeliest(judge, tasks))
+        return outcome.judged(judge, told.bound, told), seen
 
 
 def _tasks(args: argparse.Namespace, resolved: Resolved) -> Tasks:

@@ -27,16 +27,23 @@ def scores_table(outcome: Outcome, required: Mapping[str, float]) -> str:
     return columns(rows)
 
 
-def differences_text(outcome: Outcome, tie: float) -> str:
+def differences_text(outcome: Outcome) -> str:
     """How many answers differ from the reference's, and the first of them; no ties first."""
-    found = outcome.differences
-    ties = len(found) - len(outcome.apart(tie))
+    ties, apart = outcome.ties, outcome.apart
     lines = [
-        f"differ     {len(found)} of {outcome.compared} answers from the reference's, "
-        f"{ties} of them by a tie (at most {tie:g} nats)"
+        f"differ     {len(apart) + len(ties)} of {outcome.compared} answers from the reference's, "
+        f"{len(ties)} of them by a tie (at most {outcome.tie:.4g} nats)"
     ]
-    in_order = sorted(found, key=lambda one: one.is_tie(tie))
-    lines += [_line(one) for one in in_order[:SHOWN]]
+    if outcome.account is not None:
+        one = outcome.account
+        lines.append(
+            f"error      {one.error:.4f} nats from fp32 at most, of {one.compared} "
+            f"log probabilities; up to {one.times:g} times that is a tie"
+        )
+        found = [f"{one.margin:.4f}" for one in ties if one.margin is not None]
+        if found:
+            lines.append(f"ties       the widest is {max(found, key=float)} nats in fp32")
+    lines += [_line(one) for one in [*apart, *ties][:SHOWN]]
     return "\n".join(lines)
 
 
