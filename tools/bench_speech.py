@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from mstar_qwen3_tts.columns.contract import Frames
 from mstar_qwen3_tts.packed import PackedRows
 
 from mstar_core.bench.machine import described
@@ -131,8 +132,10 @@ def _codec(codec: Any, rows: int, length: int) -> Callable[[], object]:
     index_T = 100 + torch.arange(length, device=table.device).repeat(rows)
     layer = codec.decoder.pre_transformer.layers[0]
     rope = rope_angles(index_T, layer.head_dim, 1e4)
-    codes_TQ = torch.zeros(rows * length, len(table), dtype=torch.int64, device=table.device)
-    return lambda: codec.decoder(codes_TQ, packed, index_T, rope)
+    frames = Frames(rows=packed, index_T=index_T, rope=rope)
+    codes_TQ = torch.randint(codec.decoder.codebooks.size, (rows * length, len(table)))
+    codes_TQ = codes_TQ.to(table.device)
+    return lambda: codec.decoder(codes_TQ, frames)
 
 
 def _bytes(module: torch.nn.Module) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mstar_core.config.resolve import resolve
@@ -14,6 +14,7 @@ from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import Wired, wire
 from mstar_core.model.front import Request
+from mstar_core.plugins.registry import BackendRegistry
 from mstar_core.plugins.wiring import Wiring
 
 LEDGER = "mstar_core.testing.ledger:LedgerModel"
@@ -38,8 +39,12 @@ def open_wired(
     lag: Lag | None = None,
     device: str = "cpu",
     checkpoint: Path | None = None,
+    backends: Callable[[BackendRegistry], None] | None = None,
 ) -> tuple[EngineCore, Wired, WarmupReport]:
-    """Like :func:`open_model`, with what the core was built from; or over a real checkpoint."""
+    """Like :func:`open_model`, with what the core was built from; or over a real checkpoint.
+
+    ``backends`` adds what the model needs beside the core's own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file, where_from = folder / "engine.yaml", f"path: {checkpoint}"
     if checkpoint is None:
@@ -48,6 +53,8 @@ def open_wired(
     file.write_text(f"model: {{name: tested, {where_from}}}\ndevice: {device}\n")
     wiring = Wiring.of_core()
     wiring.models.add("tested", ref)
+    if backends is not None:
+        backends(wiring.backends)
     where = open_device(device, lag)
     wired = wire(resolve(file, sets), wiring, where.torch_device, target=device)
     graphs = open_graphs(wired.resolved.config.engine.graphs, where, wired)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.resources.base import ResourceSpec
 from mstar_qwen3_tts.codec_layers import Codebooks, Transformer
+from mstar_qwen3_tts.columns.contract import Frames
 from mstar_qwen3_tts.convolutions import (
     DILATIONS,
     TAPS,
@@ -27,7 +28,6 @@ from mstar_qwen3_tts.convolutions import (
     UpBlock,
     UpConv,
 )
-from mstar_qwen3_tts.layers import Make, exact_convolutions
 from mstar_qwen3_tts.packed import PackedRows
 from mstar_qwen3_tts.sizes import CodecConfig
 
@@ -55,21 +55,20 @@ class Decoder(nn.Module):
         )
         self.decoder = nn.ModuleList(_wave_decoder(config, parts))
 
-    def forward(
-        self, codes_TQ: Tensor, rows: PackedRows, index_T: Tensor, rope: tuple[Tensor, Tensor]
-    ) -> Tensor:
+    def forward(self, codes_TQ: Tensor, frames: Frames) -> Tensor:
         """``[T, books]`` → ``[T, samples]``, from -1 to 1."""
-        x_CL = self.pre_conv(self.codebooks(codes_TQ), rows)
-        x_CL = self.pre_transformer(x_CL, rows, index_T, rope)
+        rows = frames.rows
+        x_LC = self.pre_conv(self.codebooks(codes_TQ), rows)
+        x_LC = self.pre_transformer(x_LC, frames)
         for pair in self.upsample:
             up, mix = pair.children()
-            x_CL = mix(up(x_CL, rows), rows)
+            x_LC = mix(up(x_LC, rows), rows)
         first, *blocks, snake, last = self.decoder
-        x_CL = first(x_CL, rows)
+        x_LC = first(x_LC, rows)
         for block in blocks:
-            x_CL = block(x_CL, rows)
-        wave_1L: Tensor = last(snake(x_CL), rows).clamp(-1, 1)
-        return wave_1L.view(len(codes_TQ), -1)
+            x_LC = block(x_LC, rows)
+        wave_L1: Tensor = last(x_LC, rows, before=snake).clamp(-1, 1)
+        return wave_L1.view(len(codes_TQ), -1)
 
 
 class CodecSubmodule(NodeSubmodule):
@@ -83,8 +82,7 @@ class CodecSubmodule(NodeSubmodule):
     def __init__(self, config: CodecConfig, env: NodeEnv) -> None:
         super().__init__()
         self._position = env.resource("position")
-        parts = Parts(make=Make.of(env), memory=env.resource("memory").layer(0))
-        self.decoder = Decoder(config, parts)
+        self.decoder = Decoder(config, Parts.of(env))
 
     def forward(
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Any]
@@ -92,8 +90,8 @@ class CodecSubmodule(NodeSubmodule):
         rows, position = PackedRows.of(plans["rows"], plans["memory"]), plans["position"]
         rope = self._position.rope(position)
         (codes_TQ,) = inputs.values()
-        with exact_convolutions():
-            sound_TL = self.decoder(codes_TQ, rows, position.index_T, rope)
+        frames = Frames(rows=rows, index_T=position.index_T, rope=rope)
+        sound_TL = self.decoder(codes_TQ, frames)
         if walk == RECALL:
             return {}
         broken_T = (~sound_TL.isfinite().all(1)).long()
@@ -125,18 +123,18 @@ def codec_resources(config: CodecConfig) -> tuple[ResourceSpec, ...]:
 
 
 def kept_shapes(config: CodecConfig) -> dict[str, tuple[int, int]]:
-    """Per part that keeps something, by name: channels, and columns of left context."""
+    """Per part that keeps something, by name: columns of left context, and their channels."""
     stack, width = config.stack, config.decoder_width
-    found = {"pre_conv": (config.codebook_width, PRE_TAPS - 1)}
+    found = {"pre_conv": (PRE_TAPS - 1, config.codebook_width)}
     pair = 2 * stack.kv_heads * stack.head_dim
-    found |= {f"window.{i}": (pair, config.window - 1) for i in range(stack.layers)}
+    found |= {f"window.{i}": (config.window - 1, pair) for i in range(stack.layers)}
     for i in range(len(config.upsampling)):
-        found[f"upsample.{i}.dwconv"] = (config.latent, TAPS - 1)
-    found["decoder.0"] = (config.latent, TAPS - 1)
+        found[f"upsample.{i}.dwconv"] = (TAPS - 1, config.latent)
+    found["decoder.0"] = (TAPS - 1, config.latent)
     for i in range(1, len(config.rates) + 1):
-        found[f"decoder.{i}.block.1"] = (width, 1)
+        found[f"decoder.{i}.block.1"] = (1, width)
         width //= 2
         for j, dilation in enumerate(DILATIONS, 2):
-            found[f"decoder.{i}.block.{j}.conv1"] = (width, (TAPS - 1) * dilation)
-    found[f"decoder.{len(config.rates) + 2}"] = (width, TAPS - 1)
+            found[f"decoder.{i}.block.{j}.conv1"] = ((TAPS - 1) * dilation, width)
+    found[f"decoder.{len(config.rates) + 2}"] = (TAPS - 1, width)
     return found

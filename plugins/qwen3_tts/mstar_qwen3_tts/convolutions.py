@@ -9,8 +9,10 @@ from attrs import frozen
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mstar_core.model.base import NodeEnv
+from mstar_qwen3_tts.columns.contract import OPERATION, Bend, Columns, Taps
 from mstar_qwen3_tts.layers import Make
-from mstar_qwen3_tts.packed import PackedRows, extended
+from mstar_qwen3_tts.packed import PackedRows
 
 NORM_EPS, SNAKE_EPS = 1e-6, 1e-9
 DILATIONS = (1, 3, 9)
@@ -22,59 +24,15 @@ class Parts:
     """What the codec's parts are made with."""
 
     make: Make
+    columns: Columns
     memory: Mapping[str, Tensor]
-    """Per part that keeps something, by its name: ``[slots, channels, kept]``."""
+    """Per part that keeps something, by its name: ``[slots, kept, channels]``."""
 
-
-class CausalConv(nn.Module):
-    """A convolution that sees an item and what came before it. Its memory has its name."""
-
-    def __init__(
-        self,
-        name: str,
-        shape: tuple[int, int, int],
-        parts: Parts,
-        dilation: int = 1,
-        groups: int = 1,
-    ) -> None:
-        """``shape``: channels in, channels out, taps."""
-        super().__init__()
-        make = parts.make
-        self.conv = nn.Conv1d(
-            *shape, dilation=dilation, groups=groups, device=make.device, dtype=make.dtype
-        )
-        self.memory = parts.memory.get(name)
-
-    def forward(self, x_CL: Tensor, rows: PackedRows) -> Tensor:
-        """``[in, L]`` → ``[out, L]``."""
-        conv = self.conv
-        if self.memory is None:
-            y_CL: Tensor = conv(x_CL[None])[0]
-            return y_CL
-        x_CE, at_L = extended(x_CL, self.memory, rows)
-        y_CE: Tensor = conv(x_CE[None])[0]
-        return y_CE.index_select(1, at_L - self.memory.shape[-1])
-
-
-class UpConv(nn.Module):
-    """A transposed convolution: each item becomes ``rate``, from itself and the one before."""
-
-    def __init__(self, name: str, shape: tuple[int, int, int], parts: Parts, rate: int) -> None:
-        """``shape``: channels in, channels out, taps: ``rate`` of them, or twice as many."""
-        super().__init__()
-        make = parts.make
-        self.conv = nn.ConvTranspose1d(*shape, stride=rate, device=make.device, dtype=make.dtype)
-        self.rate, self.memory = rate, parts.memory.get(name)
-
-    def forward(self, x_CL: Tensor, rows: PackedRows) -> Tensor:
-        """``[in, L]`` → ``[out, rate L]``."""
-        if self.memory is None:
-            y_CL: Tensor = self.conv(x_CL[None])[0]
-            return y_CL
-        x_CE, at_L = extended(x_CL, self.memory, rows)
-        y_CE: Tensor = self.conv(x_CE[None])[0]
-        by_item = y_CE[:, : x_CE.shape[1] * self.rate].reshape(len(y_CE), -1, self.rate)
-        return by_item.index_select(1, at_L).flatten(1)
+    @classmethod
+    def of(cls, env: NodeEnv) -> Parts:
+        """With the node's memory and its backends."""
+        memory = env.resource("memory").layer(0)
+        return cls(make=Make.of(env), columns=env.bind(OPERATION, {}), memory=memory)
 
 
 class Snake(nn.Module):
@@ -94,10 +52,96 @@ class Snake(nn.Module):
         self.alpha.copy_(self.alpha.exp())
         self.beta.copy_(1 / (self.beta.exp() + SNAKE_EPS))
 
-    def forward(self, x_CL: Tensor) -> Tensor:
-        """The same shape."""
-        turned_CL = (x_CL * self.alpha[:, None]).sin_()
-        return torch.addcmul(x_CL, turned_CL, turned_CL * self.beta[:, None])
+    @property
+    def bend(self) -> Bend:
+        """As a convolution reads it."""
+        return Bend(alpha_C=self.alpha, beta_C=self.beta)
+
+
+class CausalConv(nn.Module):
+    """A convolution that sees a column and what came before it. Its memory has its name."""
+
+    weight: Tensor
+    """As the backend reads it."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        parts: Parts,
+        dilation: int = 1,
+        by_channel: bool = False,
+    ) -> None:
+        """``shape``: channels in, channels out, taps."""
+        super().__init__()
+        make, groups = parts.make, shape[0] if by_channel else 1
+        self.conv = nn.Conv1d(*shape, groups=groups, device=make.device, dtype=make.dtype)
+        self.columns, self.memory = parts.columns, parts.memory.get(name)
+        self.taps, self.dilation, self.by_channel = shape[2], dilation, by_channel
+
+    def finalize_weights(self) -> None:
+        """Lay the weight out for the backend."""
+        self.weight = self.columns.prepare(self.conv.weight, by_channel=self.by_channel)
+
+    def forward(
+        self,
+        x_LC: Tensor,
+        rows: PackedRows,
+        before: Snake | None = None,
+        behind: Snake | None = None,
+        added_LN: Tensor | None = None,
+    ) -> Tensor:
+        """``[L, in]`` → ``[L, out]``, between two snakes, and added to ``added_LN``."""
+        taps = Taps(
+            weight=self.weight,
+            bias_N=self.conv.bias,
+            taps=self.taps,
+            dilation=self.dilation,
+            by_channel=self.by_channel,
+            memory_SKC=self.memory,
+            before=None if before is None else before.bend,
+            behind=None if behind is None else behind.bend,
+        )
+        return self.columns.convolve(x_LC, taps, rows, added_LN)
+
+
+class UpConv(nn.Module):
+    """A transposed convolution: each column becomes ``rate``, from itself and the one before.
+
+    So it is a convolution of one or two taps with ``rate`` times the channels.
+    """
+
+    weight: Tensor
+    """As the backend reads it."""
+    bias_N: Tensor
+
+    def __init__(self, name: str, shape: tuple[int, int, int], parts: Parts, rate: int) -> None:
+        """``shape``: channels in, channels out, taps: ``rate`` of them, or twice as many."""
+        super().__init__()
+        make = parts.make
+        self.conv = nn.ConvTranspose1d(*shape, device=make.device, dtype=make.dtype)
+        self.columns, self.memory = parts.columns, parts.memory.get(name)
+        self.rate, self.taps = rate, shape[2] // rate
+
+    def finalize_weights(self) -> None:
+        """Lay the weight out for the backend: tap ``rate`` and those behind meet the one before."""
+        weight_CNK = self.conv.weight
+        C, N, _ = weight_CNK.shape
+        by_tap = weight_CNK.view(C, N, self.taps, self.rate).flip(2)
+        weight_NCK = by_tap.permute(3, 1, 0, 2).reshape(self.rate * N, C, self.taps)
+        self.weight = self.columns.prepare(weight_NCK.contiguous(), by_channel=False)
+        self.bias_N = self.conv.bias.repeat(self.rate)
+
+    def forward(self, x_LC: Tensor, rows: PackedRows, before: Snake | None = None) -> Tensor:
+        """``[L, in]`` → ``[rate L, out]``, behind a snake."""
+        taps = Taps(
+            weight=self.weight,
+            bias_N=self.bias_N,
+            taps=self.taps,
+            memory_SKC=self.memory,
+            before=None if before is None else before.bend,
+        )
+        return self.columns.convolve(x_LC, taps, rows).view(len(x_LC) * self.rate, -1)
 
 
 class ConvNext(nn.Module):
@@ -106,8 +150,9 @@ class ConvNext(nn.Module):
     def __init__(self, name: str, channels: int, parts: Parts) -> None:
         super().__init__()
         make, wide = parts.make, 4 * channels
-        depth = (channels, channels, TAPS)
-        self.dwconv = CausalConv(f"{name}.dwconv", depth, parts, groups=channels)
+        self.dwconv = CausalConv(
+            f"{name}.dwconv", (channels, channels, TAPS), parts, by_channel=True
+        )
         self.norm = nn.LayerNorm(channels, eps=NORM_EPS, device=make.device, dtype=make.dtype)
         self.pwconv1 = make.affine(channels, wide)
         self.pwconv2 = make.affine(wide, channels)
@@ -117,11 +162,10 @@ class ConvNext(nn.Module):
         """A factor of one."""
         self.gamma.fill_(1)
 
-    def forward(self, x_CL: Tensor, rows: PackedRows) -> Tensor:
+    def forward(self, x_LC: Tensor, rows: PackedRows) -> Tensor:
         """The same shape."""
-        wide_LC = F.gelu(self.pwconv1(self.norm(self.dwconv(x_CL, rows).T)))
-        y_LC: Tensor = self.pwconv2(wide_LC)
-        return x_CL + (self.gamma * y_LC).T
+        wide_LC = F.gelu(self.pwconv1(self.norm(self.dwconv(x_LC, rows))))
+        return torch.addcmul(x_LC, self.gamma, self.pwconv2(wide_LC))
 
 
 class ResidualUnit(nn.Module):
@@ -135,11 +179,11 @@ class ResidualUnit(nn.Module):
         self.act2 = Snake(channels, parts.make)
         self.conv2 = CausalConv(f"{name}.conv2", narrow, parts)
 
-    def forward(self, x_CL: Tensor, rows: PackedRows) -> Tensor:
+    def forward(self, x_LC: Tensor, rows: PackedRows) -> Tensor:
         """The same shape."""
-        y_CL = self.conv1(self.act1(x_CL), rows)
-        added_CL: Tensor = self.conv2(self.act2(y_CL), rows)
-        return x_CL + added_CL
+        y_LC = self.conv1(x_LC, rows, before=self.act1, behind=self.act2)
+        added_LC: Tensor = self.conv2(y_LC, rows, added_LN=x_LC)
+        return added_LC
 
 
 class UpBlock(nn.Module):
@@ -155,10 +199,10 @@ class UpBlock(nn.Module):
         up = UpConv(f"{name}.block.1", (channels, half, 2 * rate), parts, rate)
         self.block = nn.ModuleList([Snake(channels, parts.make), up, *units])
 
-    def forward(self, x_CL: Tensor, rows: PackedRows) -> Tensor:
-        """``[C, L]`` → ``[C / 2, rate L]``."""
-        snake, *rest = self.block
-        x_CL = snake(x_CL)
-        for each in rest:
-            x_CL = each(x_CL, rows)
-        return x_CL
+    def forward(self, x_LC: Tensor, rows: PackedRows) -> Tensor:
+        """``[L, C]`` → ``[rate L, C / 2]``."""
+        snake, up, *units = self.block
+        x_LC = up(x_LC, rows, before=snake)
+        for unit in units:
+            x_LC = unit(x_LC, rows)
+        return x_LC

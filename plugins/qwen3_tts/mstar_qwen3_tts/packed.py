@@ -47,25 +47,24 @@ class PackedRows:
         )
 
 
-def extended(x_CL: Tensor, memory_SCK: Tensor, rows: PackedRows) -> tuple[Tensor, Tensor]:
-    """``x_CL`` with each row behind its last K columns: ``[C, L + B K]``, and where x lies in it.
+def extended(x_LC: Tensor, memory_SKC: Tensor, rows: PackedRows) -> tuple[Tensor, Tensor]:
+    """``x_LC`` with each row behind its last K columns: ``[L + B K, C]``, and where x lies in it.
 
     L is a multiple of the step's items: each became as many columns. What the rows leave over is
-    written to ``memory_SCK``.
+    written to ``memory_SKC``.
     """
-    (C, L), K, B = x_CL.shape, memory_SCK.shape[-1], len(rows.slots_B)
+    (L, C), K, B = x_LC.shape, memory_SKC.shape[1], len(rows.slots_B)
     rate = L // len(rows.row_T)
-    device = x_CL.device
+    device = x_LC.device
     row_L = rows.row_T.repeat_interleave(rate)
     at_L = torch.arange(L, device=device) + (row_L + 1) * K
     first_B = rows.starts_B * rate + torch.arange(B, device=device) * K
     kept_BK = first_B[:, None] + torch.arange(K, device=device)
-    old_BCK = memory_SCK[rows.slots_B]
-    old_BCK = torch.where(rows.fresh_B[:, None, None], torch.zeros_like(old_BCK), old_BCK)
-    joined_CE = x_CL.new_empty(C, L + B * K)
-    joined_CE.index_copy_(1, at_L, x_CL)
-    joined_CE.index_copy_(1, kept_BK.flatten(), old_BCK.transpose(0, 1).flatten(1))
+    old_BKC = memory_SKC[rows.slots_B]
+    old_BKC = torch.where(rows.fresh_B[:, None, None], torch.zeros_like(old_BKC), old_BKC)
+    joined_EC = x_LC.new_empty(L + B * K, C)
+    joined_EC.index_copy_(0, at_L, x_LC)
+    joined_EC.index_copy_(0, kept_BK.flatten(), old_BKC.flatten(0, 1))
     left_BK = kept_BK + rate * rows.lens_B[:, None]
-    new_CBK = joined_CE.index_select(1, left_BK.flatten()).view(C, B, K)
-    memory_SCK.index_copy_(0, rows.slots_B, new_CBK.transpose(0, 1))
-    return joined_CE, at_L
+    memory_SKC.index_copy_(0, rows.slots_B, joined_EC[left_BK])
+    return joined_EC, at_L

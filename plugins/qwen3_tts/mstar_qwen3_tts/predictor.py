@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mstar_core.model.base import NodeEnv
-from mstar_core.ops.functional import rms_norm, rope_angles
+from mstar_core.ops.functional import rope_angles
 from mstar_core.ops.paged_attention import AttentionStep, PagedAttention
 from mstar_core.ops.sampling import Sampling
 from mstar_core.resources.attention import AttentionPlan
@@ -156,12 +156,13 @@ class CodePredictor(nn.Module):
         """
         self._run(hidden_BH, 0)
         x_BH, codes = first_BH, list[Tensor]()
-        for i in range(self.later):
-            last_BH = rms_norm(self._run(x_BH, i + 1), self.norm, self.sizes.eps)
-            head_VH = self.heads[i * self.vocab : (i + 1) * self.vocab]
-            codes.append(self.sampling.head_sample(last_BH, head_VH, plan, draw=i + 1).ids_B)
-            if i + 1 < self.later:
-                x_BH = F.embedding(codes[-1] + i * self.vocab, self.tables)
+        heads, tables = self.heads.split(self.vocab), self.tables.split(self.vocab)
+        for i, head_VH in enumerate(heads):
+            if i:
+                x_BH = F.embedding(codes[-1], tables[i - 1])
+            last_BH = self._run(x_BH, i + 1)
+            logits_BV = self.linear.norm_linear(last_BH, self.norm, head_VH, eps=self.sizes.eps)
+            codes.append(self.sampling.sample(logits_BV, plan, draw=i + 1).ids_B)
         return torch.stack(codes, 1)
 
     def _run(self, x_BH: Tensor, place: int) -> Tensor:

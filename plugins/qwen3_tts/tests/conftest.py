@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from mstar_qwen3_tts.codec import CodecSubmodule, codec_resources
+from mstar_qwen3_tts.columns import torch_backend as columns
 from mstar_qwen3_tts.config import CODEC_FOLDER, read_config
 from mstar_qwen3_tts.weights import codec_weight_map
 
@@ -187,6 +188,12 @@ def world_of(specs, rows, device="cpu", **sizes):
     return world
 
 
+def bind_own(operation, geometry):
+    """The torch backend of an operation of the core or of this plugin."""
+    own = columns.BACKEND
+    return own.bind(None) if operation == own.operation else bind_torch(operation, geometry)
+
+
 def env_of(node, world):
     """What a submodule is built with."""
     return NodeEnv(
@@ -194,7 +201,7 @@ def env_of(node, world):
         device=torch.device("meta"),
         dtype=torch.float32,
         resources=world.resources,
-        bind=bind_torch,
+        bind=bind_own,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from mstar_qwen3_tts.heard import HeardVoice
 from mstar_qwen3_tts.model import Qwen3TTS
 from mstar_qwen3_tts.options import Qwen3TTSOptions
+from mstar_qwen3_tts.plugin import provide_backends
 from safetensors.torch import load_file
 
 from mstar_core.config.sampling import SamplingSettings
@@ -47,7 +48,8 @@ def asked(front, told, whole_text=True, sampling=PENALTY, **options):
 
 
 def opened(tiny, tmp_path, *sets, lag=None):
-    return open_wired(MODEL, tmp_path, (*SMALL, *sets), lag, checkpoint=tiny.folder)
+    sets = (*SMALL, *sets)
+    return open_wired(MODEL, tmp_path, sets, lag, checkpoint=tiny.folder, backends=provide_backends)
 
 
 @pytest.mark.shared

@@ -14,6 +14,7 @@ from mstar_qwen3_tts.heard import HeardVoice
 from mstar_qwen3_tts.mel import log_mel
 from mstar_qwen3_tts.options import Qwen3TTSOptions
 from mstar_qwen3_tts.packed_columns import PackedColumns
+from mstar_qwen3_tts.plugin import provide_backends
 from mstar_qwen3_tts.recording import Recording
 from mstar_qwen3_tts.recording_encoder import RecordingEncoder
 from mstar_qwen3_tts.speaker_encoder import SpeakerEncoder
@@ -124,7 +125,8 @@ def _valid(samples_T):
 def opened(base, tmp_path, *sets, rows=4):
     sizes = (f"engine.max_rows={rows}", "engine.token_budget=64")
     small = ("nodes.talker.resources.kv.page_tokens=8",)
-    return open_wired(MODEL, tmp_path, (*sizes, *small, *sets), checkpoint=base.folder)
+    sets = (*sizes, *small, *sets)
+    return open_wired(MODEL, tmp_path, sets, checkpoint=base.folder, backends=provide_backends)
 
 
 def played(core, requests):

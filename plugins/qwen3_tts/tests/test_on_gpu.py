@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mstar_qwen3_tts.heard import HeardVoice
+from mstar_qwen3_tts.plugin import provide_backends
 from mstar_qwen3_tts.recording import Recording
 
 from mstar_core.config.sampling import SamplingSettings
@@ -30,6 +31,12 @@ SETS = (
 PENALTY = SamplingSettings(repetition_penalty=1.05)
 
 
+def opened(folder, sets, device, checkpoint):
+    return open_wired(
+        MODEL, folder, sets, device=device, checkpoint=checkpoint, backends=provide_backends
+    )
+
+
 def played(core, requests):
     for request in requests:
         core.submit(request)
@@ -43,7 +50,7 @@ def played(core, requests):
 
 def test_codes_and_sound_are_the_published_ones(tiny, tmp_path):
     """Captured and resident, four at once."""
-    core, wired, report = open_wired(MODEL, tmp_path, SETS, device="cuda", checkpoint=tiny.folder)
+    core, wired, report = opened(tmp_path, SETS, "cuda", tiny.folder)
     front, told = wired.model.front(), tiny.told
     heard = None
     if front.config.imitates:
@@ -78,7 +85,7 @@ def test_a_recording_is_heard_as_on_a_cpu(base, tmp_path):
     for device in ("cpu", "cuda"):
         folder = tmp_path / device
         sets = ("model.dtype=fp32", "engine.graphs=off", "engine.max_rows=2")
-        core, wired, _ = open_wired(MODEL, folder, sets, device=device, checkpoint=base.folder)
+        core, wired, _ = opened(folder, sets, device, base.folder)
         heard = Recording.of(sound_T, 24_000, ids=base.told["ref_ids"])
         request = wired.model.front().ids_request(
             base.told["ids"], heard=heard, sampling=PENALTY, max_new_tokens=9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mstar_qwen3_tts.heard import HeardVoice
+from mstar_qwen3_tts.plugin import provide_backends
 
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine.device import Lag
@@ -22,7 +23,7 @@ def opened(folder, tmp_path, *sets, rows=(1, 3), lag=None):
     """``rows``: of each bucket; the last is the most that a step may have."""
     sizes = f"engine.max_rows={rows[-1]}", f"engine.capture.rows={list(rows)}"
     given = (*SMALL, *sizes, *sets)
-    return open_wired(MODEL, tmp_path, given, lag, checkpoint=folder)
+    return open_wired(MODEL, tmp_path, given, lag, checkpoint=folder, backends=provide_backends)
 
 
 def played(core, requests):

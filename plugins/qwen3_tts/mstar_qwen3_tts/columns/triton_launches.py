@@ -1,0 +1,109 @@
+"""The kernels with their grids and tiles, which follow from shapes alone."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from mstar_core.launch import launch
+from mstar_qwen3_tts.columns.contract import Bend, Frames, Taps, Window
+from mstar_qwen3_tts.columns.triton_kernels import (
+    depth_kernel,
+    join_kernel,
+    taps_kernel,
+    turn_kernel,
+    window_kernel,
+)
+from mstar_qwen3_tts.packed import PackedRows
+
+FUSED = {"enable_fp_fusion": True}
+"""A product and a sum may be one instruction; said because Triton warns where it is left out."""
+CELLS = 4096
+"""Numbers that a program copies."""
+
+
+def pow2(n: int) -> int:
+    """The power of two at or above ``n``."""
+    return int(triton.next_power_of_2(n))
+
+
+def of(bend: Bend | None) -> tuple[Tensor | None, Tensor | None]:
+    """Its two vectors."""
+    return (None, None) if bend is None else (bend.alpha_C, bend.beta_C)
+
+
+def joined(x_LC: Tensor, memory_SKC: Tensor, rows: PackedRows, bend: Bend | None) -> Tensor:
+    """Each row behind its last K columns: ``[L + B K, C]``. The memory is renewed."""
+    (L, C), K, B = x_LC.shape, memory_SKC.shape[1], len(rows.slots_B)
+    joined_EC = x_LC.new_empty(L + B * K, C)
+    block_c = min(64, pow2(C))
+    block_l = CELLS // block_c
+    launch(
+        join_kernel[(B + triton.cdiv(L, block_l), triton.cdiv(C, block_c))],
+        x_LC, memory_SKC, joined_EC, *of(bend), rows.row_T, rows.starts_B, rows.lens_B,
+        rows.slots_B, rows.fresh_B, L, B, RATE=L // len(rows.row_T), C=C, K=K,
+        BLOCK_L=block_l, BLOCK_K=pow2(K), BLOCK_C=block_c, num_warps=4, **FUSED,
+    )  # fmt: skip
+    return joined_EC
+
+
+def tiles(L: int, N: int, C: int) -> dict[str, int]:
+    """Large tiles where there are columns for all multiprocessors."""
+    columns = 128 if L > 64 else max(16, pow2(L))
+    outputs = 128 if N % 128 == 0 or N == 96 else min(64, max(16, pow2(N)))
+    if columns < 128:
+        outputs = min(64, outputs)
+    depth = 64 if C % 64 == 0 else 32
+    return {
+        "BLOCK_L": columns,
+        "BLOCK_N": outputs,
+        "BLOCK_C": max(16, min(depth, pow2(C))),
+        "num_warps": 8 if columns * outputs >= 128 * 128 else 4,
+        "num_stages": 4,
+    }
+
+
+def convolve(x_LC: Tensor, taps: Taps, rows: PackedRows, added_LN: Tensor | None = None) -> Tensor:
+    """See :class:`~mstar_qwen3_tts.columns.contract.Convolve`."""
+    (L, C), rate = x_LC.shape, len(x_LC) // len(rows.row_T)
+    if taps.memory_SKC is not None:
+        x_LC = joined(x_LC, taps.memory_SKC, rows, taps.before)
+    shape = {"RATE": rate, "C": C, "TAPS": taps.taps, "DILATION": taps.dilation}
+    if taps.by_channel:
+        out_LN, block_c = x_LC.new_empty(L, C), min(128, pow2(C))
+        launch(
+            depth_kernel[(triton.cdiv(L, 16), triton.cdiv(C, block_c))],
+            x_LC, taps.weight, taps.bias_N, rows.row_T, out_LN, L, **shape,
+            BLOCK_L=16, BLOCK_C=block_c, num_warps=4, **FUSED,
+        )  # fmt: skip
+        return out_LN
+    N = taps.weight.shape[-1]
+    out_LN, tile = x_LC.new_empty(L, N), tiles(L, N, C)
+    launch(
+        taps_kernel[(triton.cdiv(N, tile["BLOCK_N"]), triton.cdiv(L, tile["BLOCK_L"]))],
+        x_LC, taps.weight, taps.bias_N, *of(taps.behind), added_LN, rows.row_T, out_LN, L,
+        N=N, **shape, **tile, **FUSED,
+    )  # fmt: skip
+    return out_LN
+
+
+def attend(q_TND: Tensor, k_TGD: Tensor, v_TGD: Tensor, window: Window, frames: Frames) -> Tensor:
+    """See :class:`~mstar_qwen3_tts.columns.contract.Attend`."""
+    (T, N, D), G, rows = q_TND.shape, k_TGD.shape[1], frames.rows
+    turned_TC, kv_TC = q_TND.new_empty(T, N * D), q_TND.new_empty(T, 2 * G * D)
+    heads = {"N": N, "G": G, "D": D}
+    launch(
+        turn_kernel[(T, 3)],
+        q_TND, k_TGD, v_TGD, *frames.rope, turned_TC, kv_TC,
+        q_TND.stride(0), k_TGD.stride(0), v_TGD.stride(0),
+        **heads, BLOCK_N=pow2(N), BLOCK_D=pow2(D // 2), num_warps=2, **FUSED,
+    )  # fmt: skip
+    kv_EC, out_TC = joined(kv_TC, window.memory_SKC, rows, None), torch.empty_like(turned_TC)
+    launch(
+        window_kernel[(T, N)],
+        turned_TC, kv_EC, rows.row_T, frames.index_T, out_TC, D**-0.5,
+        **heads, SIZE=window.size, BLOCK_W=pow2(window.size), BLOCK_D=pow2(D), num_warps=4,
+        **FUSED,
+    )  # fmt: skip
+    return out_TC
