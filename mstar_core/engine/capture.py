@@ -126,7 +126,7 @@ def wanted_buckets(
     node: NodeRuntime, row_sizes: Sequence[int], token_sizes: Sequence[int]
 ) -> list[Bucket]:
     """The buckets to try for a node, largest first; see :func:`shapes_of`."""
-    variants = sorted({v for r in node.resources.values() for v in r.variants()})
+    variants = sorted({v for r in node.resources.values() for v in r.variants()} or {0})
     found = [
         attrs.evolve(bucket, variant=variant)
         for walk in node.walks.values()

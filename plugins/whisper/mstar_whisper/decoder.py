@@ -23,9 +23,19 @@ from mstar_core.step import Plan
 from mstar_whisper.aligning import Alignment
 from mstar_whisper.config import WhisperConfig
 from mstar_whisper.judging import FIRST_POSITIONS, NO_SPEECH
-from mstar_whisper.layers import Layer, Projections, by_head, embedding, layer_norm
+from mstar_whisper.layers import Layer, Packed, by_head, embedding, layer_norm, linear
 
 CROSS, ALIGN, DECODE = "cross", "align", "decode"
+
+
+class Listening(nn.Module):
+    """The products of an attention over a window."""
+
+    def __init__(self, width: int, env: NodeEnv) -> None:
+        super().__init__()
+        self.q_proj = linear(width, width, env)
+        self.kv = Packed(width, 2, env)
+        self.out_proj = linear(width, width, env)
 
 
 class DecoderLayer(Layer):
@@ -34,7 +44,7 @@ class DecoderLayer(Layer):
     def __init__(self, config: WhisperConfig, env: NodeEnv, index: int) -> None:
         super().__init__(config.width, config.decoder_ffn, env)
         self.heads = config.decoder_heads
-        self.encoder_attn = Projections(config.width, env)
+        self.encoder_attn = Listening(config.width, env)
         self.encoder_attn_layer_norm = layer_norm(config.width, env)
         self.aligning = tuple(head for layer, head in config.alignment_heads if layer == index)
         self._median_width = config.median_width
@@ -47,9 +57,9 @@ class DecoderLayer(Layer):
     ) -> Tensor:
         """Packed tokens ``[T, width]`` → the same shape; ``alignment`` is told of its heads."""
         normed = self.self_attn_layer_norm(x_TH)
-        q_TND, k_TND, v_TND = (by_head(u, self.heads) for u in self.self_attn.qkv(normed))
+        q_TND, k_TND, v_TND = (by_head(u, self.heads) for u in self.qkv(normed))
         o_TND = self._own.step(q_TND, k_TND, v_TND, plans["attention"])
-        x_TH = x_TH + self.self_attn.out_proj(o_TND.flatten(1))
+        x_TH = x_TH + self.out_proj(o_TND.flatten(1))
         q_TND = by_head(self.encoder_attn.q_proj(self.encoder_attn_layer_norm(x_TH)), self.heads)
         if alignment is not None and self.aligning:
             k_PpGD, scale = self._window.pools[0], self._window.scale
@@ -60,8 +70,7 @@ class DecoderLayer(Layer):
 
     def hear(self, frames_TH: Tensor, plan: Plan) -> None:
         """Write the keys and values of packed encoder features ``[T, width]``."""
-        k_TND = by_head(self.encoder_attn.k_proj(frames_TH), self.heads)
-        v_TND = by_head(self.encoder_attn.v_proj(frames_TH), self.heads)
+        k_TND, v_TND = (by_head(u, self.heads) for u in self.encoder_attn.kv(frames_TH))
         self._write_window(k_TND, v_TND, plan)
 
 

@@ -28,9 +28,9 @@ class EncoderLayer(Layer):
     def forward(self, x_BTH: Tensor) -> Tensor:
         """``[windows, positions, width]`` → the same shape."""
         normed = self.self_attn_layer_norm(x_BTH)
-        q, k, v = (by_head(u, self.heads).transpose(1, 2) for u in self.self_attn.qkv(normed))
+        q, k, v = (by_head(u, self.heads).transpose(1, 2) for u in self.qkv(normed))
         o_BNTD = F.scaled_dot_product_attention(q, k, v)
-        x_BTH = x_BTH + self.self_attn.out_proj(o_BNTD.transpose(1, 2).flatten(2))
+        x_BTH = x_BTH + self.out_proj(o_BNTD.transpose(1, 2).flatten(2))
         x_BTH = self.feed_forward(x_BTH)
         if x_BTH.dtype == torch.float16:
             x_BTH = x_BTH.clamp(-FP16_LIMIT, FP16_LIMIT)

@@ -1,7 +1,8 @@
-"""What encoder and decoder layers share. Parameters bear the names of the published weights."""
+"""What encoder and decoder layers share."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,9 +16,9 @@ def layer_norm(width: int, env: NodeEnv) -> nn.LayerNorm:
     return nn.LayerNorm(width, eps=EPS, device=env.device, dtype=env.dtype)
 
 
-def linear(inputs: int, outputs: int, env: NodeEnv, bias: bool = True) -> nn.Linear:
+def linear(inputs: int, outputs: int, env: NodeEnv) -> nn.Linear:
     """A linear layer on the node's device, in its dtype."""
-    return nn.Linear(inputs, outputs, bias=bias, device=env.device, dtype=env.dtype)
+    return nn.Linear(inputs, outputs, device=env.device, dtype=env.dtype)
 
 
 def embedding(rows: int, width: int, env: NodeEnv) -> nn.Embedding:
@@ -37,19 +38,29 @@ def by_head(x: Tensor, heads: int) -> Tensor:
     return x.view(*x.shape[:-1], heads, -1)
 
 
-class Projections(nn.Module):
-    """The four linear layers of an attention; keys have no bias."""
+class Packed(nn.Module):
+    """Queries, keys and values by one product, or keys and values alone; keys have no bias."""
 
-    def __init__(self, width: int, env: NodeEnv) -> None:
+    bias: Tensor | None
+
+    def __init__(self, width: int, parts: int, env: NodeEnv) -> None:
         super().__init__()
-        self.q_proj = linear(width, width, env)
-        self.k_proj = linear(width, width, env, bias=False)
-        self.v_proj = linear(width, width, env)
-        self.out_proj = linear(width, width, env)
+        weight = torch.empty(parts * width, width, device=env.device, dtype=env.dtype)
+        self.weight = nn.Parameter(weight)
+        self.biases = nn.Parameter(weight.new_empty((parts - 1) * width))
+        """Of all parts but the keys, which are the last but one."""
+        self.register_buffer("bias", None, persistent=False)
 
-    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of ``x``, each ``[..., width]``."""
-        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+    def finalize_weights(self) -> None:
+        """Biases of zero for the keys."""
+        width = self.weight.shape[1]
+        before, values = self.biases[:-width], self.biases[-width:]
+        self.bias = torch.cat([before, torch.zeros_like(values), values]).detach()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """``[..., width]`` → each part, of the same shape."""
+        parts = self.weight.shape[0] // self.weight.shape[1]
+        return F.linear(x, self.weight, self.bias).chunk(parts, -1)
 
 
 class Layer(nn.Module):
@@ -57,7 +68,8 @@ class Layer(nn.Module):
 
     def __init__(self, width: int, inner: int, env: NodeEnv) -> None:
         super().__init__()
-        self.self_attn = Projections(width, env)
+        self.qkv = Packed(width, 3, env)
+        self.out_proj = linear(width, width, env)
         self.self_attn_layer_norm = layer_norm(width, env)
         self.final_layer_norm = layer_norm(width, env)
         self.fc1 = linear(width, inner, env)

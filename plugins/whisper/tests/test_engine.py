@@ -157,3 +157,10 @@ def test_neither_a_space_nor_the_end_comes_first(served, golden, name):
         (result,) = engine.run([wished])
         assert result.ids[0] == want[0]
         assert result.ids[1:] == ([220] * (len(want) - 1) if token == 220 else [])
+
+
+@pytest.mark.shared
+def test_with_captures_only_the_writing_of_windows_into_the_pool_runs_eagerly(served, golden):
+    engine = served(golden / TINY[0], RECORDED, "engine.capture.tokens=[8,64]", *SMALL)
+    engine.run([golden_request(golden, TINY[0], False)[0] for _ in range(5)])
+    assert set(engine.stats()["eager_by_walk"]) == {"cross"}
