@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +30,12 @@ from mstar_core.engine import Engine
 from mstar_core.engine.events import EngineEvent, FinishEvent, TokenEvent
 from mstar_core.model.base import NodeEnv
 from mstar_core.model.front import Request
+from mstar_core.model.load import random_weights
 
+MAX_ROWS = 64
 CONFIG = """\
 model: {{name: whisper, path: '{folder}', load: random, dtype: bf16}}
-engine: {{max_rows: 64, token_budget: 2048, in_flight: 2,
+engine: {{max_rows: {max_rows}, token_budget: 2048, in_flight: 2,
          capture: {{rows: [1, 8, 16, 32, 48, 64], tokens: [8, 32]}}}}
 """
 
@@ -82,22 +85,29 @@ def loop(
     return rate, [each[0] for each in gaps], np.concatenate([each[1:] for each in gaps])
 
 
-def encoder_ms(folder: Path, count: int, rounds: int = 10) -> float:
-    """Milliseconds of one eager pass over ``count`` windows, of the weights that torch leaves."""
+def encoder_ms(folder: Path, counts: Iterable[int], rounds: int = 5) -> Iterator[float]:
+    """Milliseconds of a pass over so many windows of noise each, replayed as the engine does."""
     model = Whisper.open(folder, WhisperOptions())
-    config = model.config
-    env = NodeEnv(node="encoder", device=torch.device("cuda"), dtype=torch.bfloat16, resources={})
+    config, device = model.config, torch.device("cuda")
+    env = NodeEnv(node="encoder", device=device, dtype=torch.bfloat16, resources={})
     encoder = model.build_submodule("encoder", env)
-    mel = torch.zeros(count, config.mel_bins, config.window_frames, device="cuda")
-    with torch.inference_mode():
-        for _ in range(3):
+    random_weights({"encoder": encoder}, 0, device)
+    stream = torch.cuda.Stream()
+    for count in counts:
+        mel = torch.randn(count, config.mel_bins, config.window_frames, device=device) / 2
+        graph = torch.cuda.CUDAGraph()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(stream), torch.no_grad():
             encoder("encode", {"mel": mel}, {})
+            with torch.cuda.graph(graph, stream=stream):
+                encoder("encode", {"mel": mel}, {})
+            graph.replay()
+            begin.record(stream)
+            for _ in range(rounds):
+                graph.replay()
+            end.record(stream)
         torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(rounds):
-            encoder("encode", {"mel": mel}, {})
-        torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - begin) / rounds
+        yield begin.elapsed_time(end) / rounds
 
 
 def encoder_tflop(config: WhisperConfig) -> float:
@@ -108,6 +118,31 @@ def encoder_tflop(config: WhisperConfig) -> float:
     return 2 * config.encoder_layers * positions * (linear + attention) / 1e12
 
 
+def decoder_gb(config: WhisperConfig, rows: int) -> float:
+    """What a decode step of ``rows`` must read in 16 bits: weights, and each row's window."""
+    width, ffn = config.width, config.decoder_ffn
+    layer = 6 * width * width + 2 * width * ffn
+    window = 2 * config.source_positions * width
+    read = config.decoder_layers * (layer + rows * window) + config.vocab_size * width
+    return 2 * read / 1e9
+
+
+def profile(engine: Engine, config: WhisperConfig, concurrency: int, tokens: int) -> None:
+    """Print the kernels of a short load, the dearest first, and its whole time."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    with profiled(activities=[ProfilerActivity.CUDA]) as taken:
+        rate, _, _ = loop(engine, config, concurrency, 2 * concurrency, tokens)
+    rows = sorted(taken.key_averages(), key=lambda row: -row.device_time_total)
+    busy = sum(row.device_time_total for row in rows) / 1000
+    took = 2000 * concurrency / rate
+    sys.stdout.write(f"kernels ran {busy:.0f} ms of {took:.0f} ms\n")
+    for row in rows[:25]:
+        ms = row.device_time_total / 1000
+        sys.stdout.write(f"{ms:9.2f} ms {row.count:6d}  {row.key[:120]}\n")
+
+
 def main() -> None:
     """Print a line for each number of windows, and one for each load."""
     parser = argparse.ArgumentParser()
@@ -115,16 +150,17 @@ def main() -> None:
     parser.add_argument("--concurrency", default="1,16,64")
     parser.add_argument("--tokens", type=int, default=28)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="list the kernels of the last load")
     parser.add_argument("--set", action="append", default=[], help="as of mstar-core")
     given = parser.parse_args()
     config = Whisper.open(given.folder, WhisperOptions()).config
     if torch.cuda.is_available():
-        for count in CAPTURED_WINDOWS:
-            ms = encoder_ms(given.folder, count)
+        taken = encoder_ms(given.folder, CAPTURED_WINDOWS)
+        for count, ms in zip(CAPTURED_WINDOWS, taken, strict=True):
             rate = count * encoder_tflop(config) / ms * 1000
             sys.stdout.write(f"encoder, {count} windows: {ms:.2f} ms, {rate:.0f} TFLOP/s\n")
     file = Path(tempfile.mkdtemp()) / "whisper.yaml"
-    file.write_text(CONFIG.format(folder=given.folder.resolve()))
+    file.write_text(CONFIG.format(folder=given.folder.resolve(), max_rows=MAX_ROWS))
     with Engine.open(file, given.set, offline=True) as engine:
         for concurrency in map(int, given.concurrency.split(",")):
             count = max(24, 10 * concurrency)
@@ -142,6 +178,15 @@ def main() -> None:
                 f"then one every {gap:.2f} ms\n"
             )
             sys.stdout.flush()
+        count, most = min(concurrency, MAX_ROWS), min(200, config.target_positions - 4)
+        step = float(np.median(loop(engine, config, count, count, most)[2]))
+        read = decoder_gb(config, count)
+        sys.stdout.write(
+            f"a decode step of {count} rows: {step:.2f} ms for {read:.2f} GB, "
+            f"{read / step:.2f} TB/s\n"
+        )
+        if given.profile:
+            profile(engine, config, concurrency, given.tokens)
 
 
 if __name__ == "__main__":
