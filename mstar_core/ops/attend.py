@@ -41,22 +41,30 @@ class Mix(Protocol):
     ) -> Tensor: ...
 
 
+def readable(num_keys: int, kv_lens_B: Tensor) -> Tensor:
+    """int64 ``[B, num_keys]``: which of a row's keys to lay at each place.
+
+    Behind the last that it may read it is that one again: a weight of zero does not silence NaN, so
+    nothing else is touched.
+    """
+    key_S = torch.arange(num_keys, device=kv_lens_B.device)
+    return torch.minimum(key_S, (kv_lens_B.long() - 1).clamp_min(0)[:, None])
+
+
 def attend_rows(
     q_TND: Tensor, k_BSGD: Tensor, v_BSGD: Tensor, rows: Rows, scale: float, mix: Mix
 ) -> Tensor:
     """``o_TND`` in the dtype of ``q_TND``; shapes depend on shapes and ``max_q`` alone.
 
-    Keys and values at or past a row's ``kv_lens_B`` may hold anything, NaN included. Tokens that
-    no row's ``q_starts_B``/``q_lens_B`` covers, and rows without readable keys, give zeros.
+    Keys and values at or past a row's ``kv_lens_B`` are not seen, but must be finite where a row
+    has any: see :func:`readable`. Tokens that no row's ``q_starts_B``/``q_lens_B`` covers, and rows
+    without readable keys, give zeros.
     """
     T, N, D = q_TND.shape
     B, S = k_BSGD.shape[:2]
     key_S = torch.arange(S, device=q_TND.device)
     readable_BS = key_S < rows.kv_lens_B[:, None]
-    # A weight of zero does not silence NaN, so what must not be read is replaced.
-    k_BGSD, v_BGSD = (
-        torch.where(readable_BS[:, None, :, None], x.transpose(1, 2), 0) for x in (k_BSGD, v_BSGD)
-    )
+    k_BGSD, v_BGSD = k_BSGD.transpose(1, 2), v_BSGD.transpose(1, 2)
     if rows.decode:
         return mix(q_TND[:, None], k_BGSD, v_BGSD, readable_BS[:, None], scale)[:, 0]
     o_TND = q_TND.new_zeros(T + 1, N, D)  # the last place takes what belongs to no token

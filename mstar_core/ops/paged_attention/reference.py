@@ -6,7 +6,7 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly
+from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly, readable
 from mstar_core.ops.functional import rms_norm, rope_half_split, sigmoid_gate
 from mstar_core.ops.lead import in_lead, joined
 from mstar_core.ops.paged_attention.contract import Attend, AttentionStep, PagedPlan
@@ -58,7 +58,13 @@ def _over_pages(
     scale: float,
     mix: Mix,
 ) -> Tensor:
-    k_BSGD, v_BSGD = (pool[pages_BW].flatten(1, 2) for pool in pools)
+    page_tokens = pools[0].shape[1]
+    at_BS = readable(pages_BW.shape[1] * page_tokens, rows.kv_lens_B)
+    cell_BS = pages_BW.gather(1, at_BS // page_tokens) * page_tokens + at_BS % page_tokens
+    k_BSGD, v_BSGD = (
+        pool.flatten(0, 1).index_select(0, cell_BS.flatten()).view(*at_BS.shape, *pool.shape[2:])
+        for pool in pools
+    )
     return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale, mix)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly
+from mstar_core.ops.attend import Mix, Rows, attend_rows, mix_exactly, readable
 from mstar_core.ops.ragged_attention.contract import RaggedPlan
 
 
@@ -20,8 +20,8 @@ def attend(
     mix: Mix = mix_exactly,
 ) -> Tensor:
     """See :class:`~mstar_core.ops.ragged_attention.contract.Attend`; ``mix`` is its inner part."""
-    col_S = torch.arange(plan.max_q, device=q_TND.device)
-    at_BS = (plan.q_starts_B[:, None].long() + col_S).clamp_max(q_TND.shape[0] - 1)
+    at_BS = plan.q_starts_B[:, None].long() + readable(plan.max_q, plan.q_lens_B)
+    at_BS = at_BS.clamp_max(q_TND.shape[0] - 1)
     rows = Rows(
         kv_lens_B=plan.q_lens_B,
         before_B=torch.zeros_like(plan.q_lens_B) if causal else None,
