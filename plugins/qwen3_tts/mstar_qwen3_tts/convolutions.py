@@ -35,6 +35,11 @@ class Parts:
         return cls(make=Make.of(env), columns=env.bind(OPERATION, {}), memory=memory)
 
 
+def made_later(make: Make) -> Tensor:
+    """What a buffer holds until weights are finalised."""
+    return torch.empty(0, device=make.device, dtype=make.dtype)
+
+
 class Snake(nn.Module):
     """``x + sin²(exp(alpha) x) / exp(beta)``, by channel."""
 
@@ -78,10 +83,12 @@ class CausalConv(nn.Module):
         self.conv = nn.Conv1d(*shape, groups=groups, device=make.device, dtype=make.dtype)
         self.columns, self.memory = parts.columns, parts.memory.get(name)
         self.taps, self.dilation, self.by_channel = shape[2], dilation, by_channel
+        self.register_buffer("weight", made_later(make), persistent=False)
 
     def finalize_weights(self) -> None:
         """Lay the weight out for the backend."""
-        self.weight = self.columns.prepare(self.conv.weight, by_channel=self.by_channel)
+        weight_NCK = self.conv.weight.detach()
+        self.weight = self.columns.prepare(weight_NCK, by_channel=self.by_channel)
 
     def forward(
         self,
@@ -122,15 +129,17 @@ class UpConv(nn.Module):
         self.conv = nn.ConvTranspose1d(*shape, device=make.device, dtype=make.dtype)
         self.columns, self.memory = parts.columns, parts.memory.get(name)
         self.rate, self.taps = rate, shape[2] // rate
+        for name in ("weight", "bias_N"):
+            self.register_buffer(name, made_later(make), persistent=False)
 
     def finalize_weights(self) -> None:
         """Lay the weight out for the backend: tap ``rate`` and those behind meet the one before."""
-        weight_CNK = self.conv.weight
+        weight_CNK = self.conv.weight.detach()
         C, N, _ = weight_CNK.shape
         by_tap = weight_CNK.view(C, N, self.taps, self.rate).flip(2)
         weight_NCK = by_tap.permute(3, 1, 0, 2).reshape(self.rate * N, C, self.taps)
         self.weight = self.columns.prepare(weight_NCK.contiguous(), by_channel=False)
-        self.bias_N = self.conv.bias.repeat(self.rate)
+        self.bias_N = self.conv.bias.detach().repeat(self.rate)
 
     def forward(self, x_LC: Tensor, rows: PackedRows, before: Snake | None = None) -> Tensor:
         """``[L, in]`` → ``[rate L, out]``, behind a snake."""

@@ -50,6 +50,9 @@ WAITING_FRAMES = 64
 """Frames that may wait for the codec, per request."""
 FRAMES_A_STEP = 512
 """Frames of one step of the codec at most, which bounds the memory of the activations."""
+CAPTURED_FRAMES = (1, 2, 4, 8, 16, 32, 64)
+"""Frames of the codec's steps that are captured: of larger ones the device's work hides the host's.
+"""
 SCRIPTS_A_STEP = 8
 
 
@@ -169,7 +172,7 @@ class Qwen3TTS(Model):
     def _codec(self) -> tuple[Walk, ...]:
         books = (self.config.code_groups,)
         samples = (self.config.decoder.samples_per_frame,)
-        shared: dict[str, Any] = {"node": "codec", "max_items": FRAMES_A_STEP, "capture": False}
+        shared: dict[str, Any] = {"node": "codec", "max_items": FRAMES_A_STEP}
         voice = Walk(
             name="voice",
             feed="edge",
@@ -179,6 +182,7 @@ class Qwen3TTS(Model):
                 Output(name="sound", dtype="float32", shape=samples, read=True, told=True),
                 Output(name="finite", dtype="bool", read=True),
             ),
+            capture_items=CAPTURED_FRAMES,
             **shared,
         )
         recall = Walk(
@@ -188,6 +192,7 @@ class Qwen3TTS(Model):
             inputs=(Input(name=HEARD, shape=books),),
             chunkable=True,
             optional=True,
+            capture=False,
             **shared,
         )
         return (voice, recall) if self.config.imitates else (voice,)

@@ -58,15 +58,16 @@ def test_frames_beyond_the_window_are_the_published_ones(codec_bench, voice, pub
 
 
 @pytest.mark.shared
+@pytest.mark.parametrize(
+    "size", [300, 25, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 1))]
+)
 @pytest.mark.parametrize("count", [299, 300, 301, 600])
-def test_chunks_around_three_hundred_frames_join_to_the_whole(codec_bench, voice, count):
+def test_chunks_around_three_hundred_frames_join_to_the_whole(codec_bench, voice, count, size):
     """TT-03"""
     bench, codes = codec_bench(voice.folder), frames(count, seed=4)
-    whole = bench.decode(codes, [count])
-    for chunks in ([300], [25]):
-        sound = bench.decode(codes, chunks)
-        assert len(sound) == FRAME * count
-        assert (sound - whole).abs().max() < 2e-6
+    whole, sound = bench.decode(codes, [count]), bench.decode(codes, [size])
+    assert len(sound) == FRAME * count
+    assert (sound - whole).abs().max() < 2e-6
 
 
 @pytest.mark.shared

@@ -94,13 +94,14 @@ def test_a_convolution_is_torchs_step_by_step(case, rate, dtype):
         "before": lowered(given["before"], dtype),
         "behind": lowered(given["behind"], dtype),
     }
+    plain = torch_backend.prepare(weight, by_channel=by_channel)
     prepared = triton_backend.prepare(weight.to(dtype), by_channel=by_channel)
     for number, lens in enumerate(STEPS):
         rows = rows_of(lens, number)
         x_LC = noise(rate * sum(lens), inputs, seed=number)
         added = noise(rate * sum(lens), outputs, seed=7) if behind else None
         want = torch_backend.convolve(
-            x_LC, Taps(weight=weight, memory_SKC=memory, **shared, **given), rows, added
+            x_LC, Taps(weight=plain, memory_SKC=memory, **shared, **given), rows, added
         )
         found = triton_launches.convolve(
             x_LC.to(dtype),

@@ -9,13 +9,17 @@ from torch.nn import functional as F
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.ops.functional import rope_half_split
 from mstar_qwen3_tts.columns.contract import OPERATION, Bend, Columns, Frames, Taps, Window
-from mstar_qwen3_tts.layers import exact_convolutions
 from mstar_qwen3_tts.packed import PackedRows, extended
+
+BLOCK = 1 << 16
+"""Columns that are gathered at once."""
 
 
 def prepare(weight_NCK: Tensor, *, by_channel: bool) -> Tensor:
-    """The weight as it is."""
-    return weight_NCK
+    """Taps before channels, ``[N, K C]``; ``[K, C]`` of one by channel."""
+    if by_channel:
+        return weight_NCK[:, 0].T.contiguous()
+    return weight_NCK.transpose(1, 2).flatten(1)
 
 
 def bent(x_LC: Tensor, bend: Bend | None) -> Tensor:
@@ -27,20 +31,26 @@ def bent(x_LC: Tensor, bend: Bend | None) -> Tensor:
 
 
 def convolve(x_LC: Tensor, taps: Taps, rows: PackedRows, added_LN: Tensor | None = None) -> Tensor:
-    """See :class:`~mstar_qwen3_tts.columns.contract.Convolve`."""
+    """See :class:`~mstar_qwen3_tts.columns.contract.Convolve`.
+
+    A product of as many rows as there are columns, so that a row of padding changes no bit.
+    """
     x_LC = bent(x_LC, taps.before)
     if taps.memory_SKC is None:
-        y_LN = F.linear(x_LC, taps.weight[:, :, 0], taps.bias_N)
+        y_LN = F.linear(x_LC, taps.weight, taps.bias_N)
     else:
         x_EC, at_L = extended(x_LC, taps.memory_SKC, rows)
-        groups = len(taps.weight) if taps.by_channel else 1
-        with exact_convolutions():
-            y_NE = F.conv1d(
-                x_EC.T[None], taps.weight, taps.bias_N, dilation=taps.dilation, groups=groups
-            )[0]
-        y_LN = y_NE.T[at_L - taps.memory_SKC.shape[1]]
+        back_K = torch.arange(taps.taps - 1, -1, -1, device=x_LC.device) * taps.dilation
+        blocks = (x_EC[at_M[:, None] - back_K] for at_M in at_L.split(BLOCK))
+        y_LN = torch.cat([_product(x_MKC, taps) for x_MKC in blocks])
     y_LN = bent(y_LN, taps.behind)
     return y_LN if added_LN is None else y_LN + added_LN
+
+
+def _product(x_MKC: Tensor, taps: Taps) -> Tensor:
+    if taps.by_channel:
+        return (x_MKC * taps.weight).sum(1) + taps.bias_N
+    return F.linear(x_MKC.flatten(1), taps.weight, taps.bias_N)
 
 
 def attend(q_TND: Tensor, k_TGD: Tensor, v_TGD: Tensor, window: Window, frames: Frames) -> Tensor:
