@@ -16,18 +16,10 @@ from torch import Tensor, nn
 
 from mstar_core.model.base import NodeEnv, NodeSubmodule
 from mstar_core.resources.base import ResourceSpec
+from mstar_qwen3_tts.blocks import DILATIONS, TAPS, ConvNext, UpBlock
 from mstar_qwen3_tts.codec_layers import Codebooks, Transformer
 from mstar_qwen3_tts.columns.contract import Frames
-from mstar_qwen3_tts.convolutions import (
-    DILATIONS,
-    TAPS,
-    CausalConv,
-    ConvNext,
-    Parts,
-    Snake,
-    UpBlock,
-    UpConv,
-)
+from mstar_qwen3_tts.convolutions import CausalConv, Parts, Snake, UpConv
 from mstar_qwen3_tts.packed import PackedRows
 from mstar_qwen3_tts.sizes import CodecConfig
 
