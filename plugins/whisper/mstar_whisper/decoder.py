@@ -23,7 +23,7 @@ from mstar_core.step import Plan
 from mstar_whisper.aligning import Alignment
 from mstar_whisper.config import WhisperConfig
 from mstar_whisper.judging import FIRST_POSITIONS, NO_SPEECH
-from mstar_whisper.layers import Layer, Packed, by_head, embedding, layer_norm, linear
+from mstar_whisper.layers import Layer, Packed, by_head, embedding, head, layer_norm, linear
 
 CROSS, ALIGN, DECODE = "cross", "align", "decode"
 
@@ -143,7 +143,7 @@ class Decoder(NodeSubmodule):
         return F.pad(first_BM, (0, self.target_positions - first_BM.shape[1]), value=-1.0)
 
     def _head(self, x_BH: Tensor) -> Tensor:
-        return F.linear(self.layer_norm(x_BH), self.embed_tokens.weight)
+        return head(self.layer_norm(x_BH), self.embed_tokens.weight)
 
     def _no_speech(self, ids_T: Tensor, x_TH: Tensor, plan: Any) -> Tensor:
         """float32 ``[rows]``: how likely silence is behind each row's start of a transcript."""

@@ -46,32 +46,30 @@ class TimestampRule(LogitRule):
         """Steps of 0.02 s that the first timestamp may be late, or None for any."""
 
     def build(self, vocab_size: int, claim: Claim) -> None:
-        self._ids_V = claim("ids", vocab_size, torch.int64)
-        self._ids_V.copy_(torch.arange(vocab_size))
-        self._stamp_V = claim("stamps", vocab_size, torch.bool)
-        self._stamp_V[self.begin :] = True
-        self._first_V = claim("first", vocab_size, torch.bool)
-        self._first_V[: self.begin] = True
+        self._stamps_S = claim("stamps", vocab_size - self.begin, torch.int64)
+        self._stamps_S.copy_(torch.arange(self.begin, vocab_size))
+        self._late_S = claim("late", vocab_size - self.begin, torch.bool)
         if self.max_initial is not None:
-            self._first_V[self.begin + self.max_initial + 1 :] = True
+            self._late_S[self.max_initial + 1 :] = True
+        self._never_M = claim("never", self.begin - self.eot, torch.bool)
+        self._never_M[self.no_timestamps - self.eot] = True
 
     def apply(self, logits_BV: Tensor, state_B: RuleState, context: RuleContext) -> Tensor:
-        last_B1 = state_B["last_is_stamp"][:, None]
+        """Text, marks that are none (the end among them), and timestamps, each by its own rule."""
+        fresh_B1, last_B1 = context.fresh_B[:, None], state_B["last_is_stamp"][:, None]
         before_B1 = state_B["before_is_stamp"][:, None] | (context.generated_B < 2)[:, None]
         closing_B1 = last_B1 & ~before_B1
         earliest_B1 = state_B["latest"][:, None] + 1 - closing_B1.long()
-        banned_BV = (
-            (self._ids_V == self.no_timestamps)
-            | (last_B1 & before_B1 & self._stamp_V)
-            | (closing_B1 & (self._ids_V < self.eot))
-            | (self._stamp_V & (self._ids_V < earliest_B1))
-            | (context.fresh_B[:, None] & self._first_V)
-        )
-        ruled_BV = logits_BV.masked_fill(banned_BV, float("-inf"))
-        any_stamp_B = ruled_BV[:, self.begin :].logsumexp(-1)
-        best_text_B = ruled_BV[:, : self.begin].amax(-1)
-        to_stamps_B1 = (any_stamp_B > best_text_B)[:, None]
-        return ruled_BV.masked_fill(to_stamps_B1 & ~self._stamp_V, float("-inf"))
+        text_BX, marks_BM, stamps_BS = logits_BV.tensor_split((self.eot, self.begin), -1)
+        banned_BS = (self._stamps_S < earliest_B1) | (last_B1 & before_B1)
+        stamps_BS = stamps_BS.masked_fill(banned_BS | (fresh_B1 & self._late_S), -torch.inf)
+        marks_BM = marks_BM.masked_fill(self._never_M | fresh_B1, -torch.inf)
+        no_text_B1 = closing_B1 | fresh_B1
+        best_text_B1 = text_BX.amax(-1, keepdim=True).masked_fill(no_text_B1, -torch.inf)
+        best_B1 = torch.maximum(best_text_B1, marks_BM.amax(-1, keepdim=True))
+        to_stamps_B1 = stamps_BS.logsumexp(-1, keepdim=True) > best_B1
+        text_BX = text_BX.masked_fill(no_text_B1 | to_stamps_B1, -torch.inf)
+        return torch.cat([text_BX, marks_BM.masked_fill(to_stamps_B1, -torch.inf), stamps_BS], -1)
 
     def update(
         self, state_B: RuleState, ids_B: Tensor, context: RuleContext
