@@ -175,11 +175,15 @@ class WhisperTranscription(Transcription):
         return [segment for segment in segments if segment.text.strip()]
 
     def _segment(self, piece: Piece, window: Window, judged: Judged) -> Segment:
-        """``piece`` of ``window``, whose sound may end before its timestamps do."""
+        """``piece`` of ``window``, whose sound may end before its timestamps do; it lasts from its
+        first word to its last, where they are known."""
         start, end = (
             (window.first + min(FRAMES_PER_POSITION * step, window.num_frames)) / FRAMES_PER_S
             for step in (piece.start, piece.end)
         )
+        words = self._words(piece, window, judged) if judged.begins else None
+        if words:
+            start, end = words[0].start, words[-1].end
         return Segment(
             start=start,
             end=max(start, end),
@@ -189,7 +193,7 @@ class WhisperTranscription(Transcription):
             compression_ratio=judged.compression_ratio,
             no_speech_prob=judged.no_speech_prob,
             temperature=judged.temperature,
-            words=self._words(piece, window, judged) if judged.begins else None,
+            words=words,
         )
 
     def _words(self, piece: Piece, window: Window, judged: Judged) -> tuple[Word, ...]:

@@ -100,9 +100,10 @@ class LongSound:
         return len(said) - sum(block.size for block in match.get_matching_blocks()), len(said)
 
     def errors(self, timed) -> np.ndarray:
-        """``[places heard, 2]`` seconds: how late first and last words of recordings were put.
+        """``[places, 2]`` seconds: how late first and last words of recordings were put.
 
-        Of a recording whose first or last word is not among those near it, that one is NaN.
+        ``timed`` are words, or segments that begin and end with one. Of a recording whose first or
+        last word is not among those near it, that one is NaN.
         """
         found = np.full((len(self.places), 2), np.nan)
         for i, place in enumerate(self.places):
@@ -155,7 +156,10 @@ def main() -> None:
             segments, went = hear(engine, sound, word_timestamps=True, batched=given.batched)
     missing, said = sound.missing("".join(s.text for s in segments))
     late = np.abs(sound.errors([word for s in segments for word in s.words]))
-    for name, side in (("first words", late[:, 0]), ("last words", late[:, 1])):
+    ends = np.abs(sound.errors(segments))
+    sides = {"first words": late[:, 0], "last words": late[:, 1]}
+    sides |= {"segments with the first words": ends[:, 0], "with the last words": ends[:, 1]}
+    for name, side in sides.items():
         known = side[~np.isnan(side)]
         sys.stdout.write(
             f"{name} of recordings: {len(known)} of {len(side)} heard, within 0.2 s "

@@ -136,6 +136,19 @@ def test_a_request_with_another_windows_shape_is_refused_and_the_next_is_served(
 
 
 @pytest.mark.shared
+def test_models_of_80_and_128_bands_are_asked_in_turn_and_each_hears_its_own(served, golden):
+    """WH-07."""
+    engines = [served(golden / name, *SMALL) for name in TINY]
+    assert [engine.front.config.mel_bins for engine in engines] == [80, 128]
+    for engine, name in [*zip(engines, TINY, strict=True)] * 2:
+        request, want = golden_request(golden, name, True)
+        (result,) = engine.run([request])
+        assert result.ids == want
+        heard = engine.front.audio_request(next(sounds(1)), 16000, language="en")
+        assert heard.arrays["mel"].shape[1] == engine.front.config.mel_bins
+
+
+@pytest.mark.shared
 @pytest.mark.parametrize("name", TINY)
 def test_a_suppressed_token_is_not_sampled_however_likely_it_is(served, golden, name):
     engine = served(golden / name, *SMALL)

@@ -160,7 +160,10 @@ def test_speech_after_silence_is_found(engine, transcribe, clips, still):
     assert all(s.end <= 27.1 for s in segments)
 
 
-@pytest.mark.parametrize("seconds", [0.05, 1, 29.99, 30.0, 30.01])
+LONGER = [pytest.param(seconds, marks=pytest.mark.long) for seconds in (59.9, 61, 600)]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 1, 29.99, 30.0, 30.01, *LONGER])
 def test_the_last_word_is_there_at_any_length(engine, transcribe, clips, seconds):
     """WH-04, WH-11: and segments begin and end within the sound."""
     last = clips["librivox_austen_0920"]

@@ -117,6 +117,7 @@ def test_the_process_that_forks_is_started_again_where_it_has_ended():
 
 
 def test_decoding_ends_with_its_time():
+    """WH-18."""
     started = time.monotonic()
     with pytest.raises(ApiError) as error:
         run(silence(1700, 48_000, "FLAC"), max_seconds=1800, media_timeout_s=0.5)
@@ -125,6 +126,8 @@ def test_decoding_ends_with_its_time():
 
 
 def test_decoding_ends_with_whoever_waits_for_it():
+    """WH-18."""
+
     async def work(decoder, file):
         started = asyncio.ensure_future(decoder.decode(file, max_seconds=1800, rate=RATE))
         while not (decoder._process and children(decoder._process.pid)):
@@ -136,6 +139,26 @@ def test_decoding_ends_with_whoever_waits_for_it():
         return children(decoder._process.pid)
 
     assert run(silence(1700, 48_000, "FLAC"), work) == []
+
+
+def test_others_are_decoded_beside_a_file_that_takes_long():
+    """WH-18."""
+    short = encoded(tone(1, RATE), RATE)
+
+    async def work(decoder, file):
+        slow = asyncio.ensure_future(decoder.decode(file, max_seconds=1800, rate=RATE))
+        while not (decoder._process and children(decoder._process.pid)):
+            await asyncio.sleep(0.01)
+        others = [memory_file(short) for _ in range(3)]
+        many = [decoder.decode(other, max_seconds=30, rate=RATE) for other in others]
+        heard = [each.seconds for each in await asyncio.gather(*many)]
+        for other in others:
+            os.close(other)
+        waits = not slow.done()
+        slow.cancel()
+        return heard, waits
+
+    assert run(silence(1700, 48_000, "FLAC"), work) == ([1.0, 1.0, 1.0], True)
 
 
 def test_decoding_has_no_more_memory_than_it_is_given():
