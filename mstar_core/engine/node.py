@@ -250,13 +250,8 @@ class NodeRuntime:
         dtype = torch_dtype_named(given.dtype, self.dtype)
         if not given.loops or walk.feed == "prompt":  # no row of a prompt goes on with a carry
             return tensors[INPUTS, given.name].to(dtype)
-        carried: Any = staged[CARRY]
-        if walk.feed == "loop":
-            shape = (len(carried.is_carry_T), *given.shape)
-            host = torch.zeros(shape, dtype=dtype, device=carried.is_carry_T.device)
-        else:
-            host = tensors[INPUTS, given.name].to(dtype)
-        read: Tensor = self._carry.read(given.name, host, carried)
+        host = None if walk.feed == "loop" else tensors[INPUTS, given.name].to(dtype)
+        read: Tensor = self._carry.read(given.name, host, staged[CARRY])
         return read
 
 

@@ -83,6 +83,7 @@ class Expected:
                 f"{PREFIX}{key}.{name}": array.copy()
                 for key, plan in plans.items()
                 for name, array in staged_arrays(plan).items()
+                if name not in plan.resident_lacks()
             },
         )
 

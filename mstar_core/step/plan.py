@@ -30,6 +30,10 @@ _ALLOWED = {"Staged", "Tensor", "int"}
 class Plan:
     """Base of every plan. Subclasses are made with :func:`plan_class`."""
 
+    def resident_lacks(self) -> frozenset[str]:
+        """Fields that a resident step of this plan's ints leaves out, as nothing reads them."""
+        return frozenset()
+
 
 T = typing.TypeVar("T")
 

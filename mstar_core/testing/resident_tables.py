@@ -150,7 +150,9 @@ def differences(host: Plan, resident: Plan) -> list[str]:
     wrong = []
     for name in (a.name for a in attrs.fields(type(host))):
         want, got = getattr(staged(host), name), getattr(resident, name)
-        if not isinstance(want, torch.Tensor):
+        if name in host.resident_lacks():
+            same = got is None
+        elif not isinstance(want, torch.Tensor):
             same = got == want or name in BY_THE_HOST_ALONE
         elif (want.dtype, want.shape) != (got.dtype, got.shape):
             same = False

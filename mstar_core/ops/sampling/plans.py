@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class SamplePlan(Protocol):
-    """What ``sample`` reads of a step's plan."""
+    """What ``sample`` reads of a step's plan; the tensors only where ``sampled`` is not 0."""
 
     @property
     def temperature_B(self) -> Tensor:

@@ -72,10 +72,17 @@ class CarryResource(Resource):
         """Rows, the trash row included."""
         return self.ids.num_ids + 1
 
-    def read(self, name: str, host_T: Tensor, plan: CarryPlan) -> Tensor:
-        """The looped input ``name``: the row's value where the plan says so, else ``host_T``."""
-        is_carry = plan.is_carry_T.view(-1, *[1] * (host_T.dim() - 1))
-        return torch.where(is_carry, self.tensors[name][plan.read_T], host_T)
+    def read(self, name: str, host_T: Tensor | None, plan: CarryPlan) -> Tensor:
+        """The looped input ``name``: the row's value where the plan says so, else ``host_T``.
+
+        Without ``host_T`` only padding has no row of its own. It reads trash, which is what padding
+        left there: a number as valid as any, and zeros in place of floats that need not be finite.
+        """
+        found_T = self.tensors[name].index_select(0, plan.read_T)
+        if host_T is None and not found_T.is_floating_point():
+            return found_T
+        is_carry = plan.is_carry_T.view(-1, *[1] * (found_T.dim() - 1))
+        return torch.where(is_carry, found_T, 0 if host_T is None else host_T)
 
     def write(self, name: str, values_B: Tensor, plan: CarryPlan) -> None:
         """Keep each sampling row's output for its next step."""

@@ -53,9 +53,8 @@ class KeptSettings:
             self.enabled_RR.index_copy_(0, at_B, plan.enabled_BR)
 
     def of(self, carry_row_B: Tensor) -> dict[str, Tensor | None]:
-        """In a resident step: the fields of its plan that are settings."""
+        """In a resident step that draws: the fields of its plan that are settings."""
         floats_BF, wholes_BI = self.floats_RF[carry_row_B], self.wholes_RI[carry_row_B]
         found: dict[str, Tensor | None] = {n: floats_BF[:, i] for i, n in enumerate(FLOATS)}
         found["top_k_B"], found["seed_B"] = wholes_BI[:, 0].int(), wholes_BI[:, 1]
-        found["enabled_BR"] = self.enabled_RR[carry_row_B] if self.enabled_RR.shape[1] else None
         return found

@@ -11,6 +11,11 @@ PENALISED = 2
 TOP_LOGPROBS = 4
 """Variant bit: some row reports the likeliest tokens."""
 
+DRAWS = ("temperature_B", "top_k_B", "top_p_B", "min_p_B", "seed_B", "position_B")
+"""What only a step reads that draws at random, or keeps the settings."""
+RULED = ("generated_B", "fresh_B", "enabled_BR")
+"""What only a step with logit rules reads."""
+
 
 @plan_class
 class SamplerPlan(Plan):
@@ -71,3 +76,7 @@ class SamplerPlan(Plan):
     """1: token i is row i's last, as in a decode bucket, whose padding rows have one too."""
     top_logprobs: int = 0
     """How many of the likeliest tokens are reported."""
+
+    def resident_lacks(self) -> frozenset[str]:
+        draws = () if self.sampled else DRAWS
+        return frozenset((*draws, *(RULED if self.enabled_BR is None else ())))

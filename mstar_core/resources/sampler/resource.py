@@ -33,7 +33,14 @@ from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.sampler.chain import RuleChain
 from mstar_core.resources.sampler.config import SamplerConfig, SamplerOptions
 from mstar_core.resources.sampler.kept import KeptSettings
-from mstar_core.resources.sampler.plan import PENALISED, SAMPLED, TOP_LOGPROBS, SamplerPlan
+from mstar_core.resources.sampler.plan import (
+    DRAWS,
+    PENALISED,
+    RULED,
+    SAMPLED,
+    TOP_LOGPROBS,
+    SamplerPlan,
+)
 from mstar_core.resources.sampler.pool import claim_rows, entries, padded
 from mstar_core.resources.sampler.rules import check_wanted
 from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
@@ -228,20 +235,25 @@ class SamplerResource(Resource):
     def resident_plan(
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> SamplerPlan:
-        """The settings come from the carry row, where the request's first steps kept them."""
-        carry = self._carry_plan(upstream)
-        generated_B = cells["generated"]
-        settings: dict[str, Any] = self.kept.of(carry.row_B)
+        """The settings come from the carry row, where the request's first steps kept them.
+
+        What a step reads of neither is left out: a greedy one without rules has none of them.
+        """
+        carry, sampled = self._carry_plan(upstream), bool(rows.variant & SAMPLED)
+        read: dict[str, Any] = dict.fromkeys((*DRAWS, *RULED))
+        if sampled:
+            read |= self.kept.of(carry.row_B) | {"position_B": cells["length"] + rows.real_B}
+        if self.chain.rules:
+            read["generated_B"] = cells["generated"].int()
+            read["fresh_B"] = cells["generated"] == 0
+            read["enabled_BR"] = self.kept.enabled_RR[carry.row_B]
         return SamplerPlan(
             last_B=rows.places_B,
-            position_B=cells["length"] + rows.real_B,
-            generated_B=generated_B.int(),
-            fresh_B=generated_B == 0,
             carry_row_B=carry.row_B,
             carry_write_B=carry.write_B,
-            sampled=int(bool(rows.variant & SAMPLED)),
+            sampled=int(sampled),
             every=1,
-            **settings,
+            **read,
         )
 
     def _carry_plan(self, upstream: Mapping[str, Plan]) -> CarryPlan:

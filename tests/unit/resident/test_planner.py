@@ -1,7 +1,6 @@
 """The planner: what a resident step sends, and what the store holds behind it."""
 
 import numpy as np
-import pytest
 import torch
 
 from mstar_core.config.sampling import SamplingSettings
@@ -456,17 +455,25 @@ def test_a_row_of_settings_is_the_next_requests_once_its_prompt_has_run():
     b = tables.world.open(opening_of(settings={"sampler": SamplingSettings(seed=5)}))
     assert tables.world.resources["carry"].row[b] == row
     tables.prompt(b, 2)
-    plan = tables.step([b]).resident["sampler"]
+    plan = tables.step([b], variant=1).resident["sampler"]
     assert plan.temperature_B.tolist() == [0.0]
     assert plan.top_k_B.tolist() == [0]
     assert plan.seed_B.tolist() == [5]
 
 
-@pytest.mark.parametrize("variant", [0, 1])
-def test_padding_rows_are_greedy_in_every_variant(variant):
+def test_padding_rows_are_greedy_in_a_step_that_draws():
     tables, (a,) = sampled([SamplingSettings(temperature=2.0, seed=1, top_k=3)])
-    plan = tables.step([a], rows=2, variant=variant).resident["sampler"]
+    plan = tables.step([a], rows=2, variant=1).resident["sampler"]
     assert plan.temperature_B.tolist() == [2.0, 0.0]
     assert plan.top_p_B.tolist() == [1.0, 1.0]
     assert plan.enabled_BR.tolist()[1] == [False, False]
     assert plan.carry_write_B.tolist()[1] == 0
+
+
+def test_a_greedy_step_brings_no_settings_but_its_rules():
+    tables, (a,) = sampled([SamplingSettings(temperature=0.0)])
+    seen = tables.step([a], rows=2)
+    plan = seen.resident["sampler"]
+    assert (plan.temperature_B, plan.top_k_B, plan.seed_B, plan.position_B) == (None,) * 4
+    assert plan.enabled_BR.tolist() == [[True, False], [False, False]]
+    assert plan.generated_B.tolist()[0] == seen.host["sampler"].generated_B[0]
