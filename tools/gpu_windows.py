@@ -35,7 +35,7 @@ from mstar_core.model.load import random_weights
 MAX_ROWS = 64
 CONFIG = """\
 model: {{name: whisper, path: '{folder}', load: random, dtype: bf16}}
-engine: {{max_rows: {max_rows}, token_budget: 2048, in_flight: 2,
+engine: {{max_rows: {max_rows}, token_budget: 2048, in_flight: 4,
          capture: {{rows: [1, 8, 16, 32, 48, 64], tokens: [8, 32]}}}}
 """
 

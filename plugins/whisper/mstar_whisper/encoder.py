@@ -59,7 +59,8 @@ class Encoder(NodeSubmodule):
         """``frames``: ``[windows, positions, width]``."""
         mel_BCT = inputs["mel"].to(self.conv1.weight.dtype)
         x_BHT = F.gelu(self.conv2(F.gelu(self.conv1(mel_BCT))))
-        x_BTH = x_BHT.transpose(1, 2) + self.embed_positions.weight
+        # a sum keeps the order of its terms in memory, which all layers would be slow with
+        x_BTH = x_BHT.transpose(1, 2).contiguous() + self.embed_positions.weight
         for layer in self.layers:
             x_BTH = layer(x_BTH)
         return {"frames": self.layer_norm(x_BTH)}

@@ -1,4 +1,4 @@
-"""Windows on a GPU: captured encoders, resident decodes, and alignments that run eagerly."""
+"""Windows on a GPU: captured encoders, resident decodes, and alignments."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from mstar_whisper.aligning import first_positions, smoothed
 
 from mstar_core.engine import Engine
 from mstar_core.model.front import Request
@@ -33,13 +34,13 @@ def opened(folder, scratch, dtype="fp32", *sets):
     return Engine.open(file, [*SETS, *sets], offline=True)
 
 
-def windows(folder, count, **more):
+def windows(folder, count):
     """``count`` times the golden window, and the ids that it gives."""
     want = json.loads((folder / "golden.json").read_text())["one_window_ts_False"]
     start = 4 if "multilingual" in folder.name else 2
     mel = torch.load(folder / "mel.pt", weights_only=True)["mel"].numpy()
     ids, settings = np.asarray(want[:start]), {"sampler_rules": {"timestamps": False}}
-    arrays = {"mel": mel, "ids": ids, **more}
+    arrays = {"mel": mel, "ids": ids}
     new = len(want) - start
     return [
         Request(arrays=arrays, max_new_tokens=new, settings=settings) for _ in range(count)
@@ -68,14 +69,17 @@ def test_half_precision_hears_finite_numbers(golden, tmp_path, dtype):
     assert all(np.isfinite(result.logprobs).all() for result in results)
 
 
-def test_words_are_aligned_as_on_the_cpu(golden, tmp_path):
-    folder = golden / TINY[0]
-    _, said = windows(folder, 1)
-    prompt = [301, *said]
-    within = np.asarray([0, *[50] * len(said)])
+def test_alignments_are_found_as_on_the_cpu():
+    draw = torch.Generator().manual_seed(0)
+    weights_nMS = torch.rand(6, 40, 1500, generator=draw) ** 8
+    tokens, positions = torch.tensor([40, 31]), torch.tensor([1500, 700])
     found = []
     for device in ("cpu", "cuda"):
-        with opened(folder, tmp_path, "fp32", f"device={device}") as engine:
-            requests, _ = windows(folder, 3, said=np.asarray(prompt), within=within)
-            found.append([r.reported["first_positions"] for r in engine.run(requests)])
-    assert found[0] == found[1]
+        on = [x.to(device) for x in (weights_nMS, tokens, positions)]
+        smooth = [smoothed(on[0], on[1][row], on[2][row], 7).mean(0) for row in (0, 1)]
+        cost_BMS = -torch.stack(smooth).double()
+        found.append((cost_BMS.cpu(), first_positions(cost_BMS, on[1], on[2]).cpu()))
+    (cost, first), (cost_there, first_there) = found
+    assert (cost - cost_there).abs().max() < 1e-4
+    assert (first == first_there).float().mean() > 0.95
+    assert (first[1] >= 0).sum() == 31
