@@ -10,6 +10,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.runtime.jit import JITFunction
 
 from mstar_core.bench.op_subjects import Sizes, subjects
@@ -18,6 +19,7 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.plugins import Wiring, discover
 from mstar_core.plugins.load import load_one
 from mstar_triton import backend
+from mstar_triton.linear import streamed
 
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
 POINTERS = {
@@ -62,7 +64,8 @@ def source_of(kernel, values):
             signature[name] = "fp32"
         if divisible:
             attributes[(i,)] = [["tt.divisibility", 16]]
-    return ASTSource(kernel, signature, constexprs=constexprs, attrs=attributes)
+    source = GluonASTSource if isinstance(kernel, GluonJITFunction) else ASTSource
+    return source(kernel, signature, constexprs=constexprs, attrs=attributes)
 
 
 def compile_for(target, launched, args, kwargs):
@@ -77,6 +80,7 @@ def compile_for(target, launched, args, kwargs):
 def main(target, operation):
     JITFunction.__getitem__ = launch_of
     backend.AMD = TARGETS[target].backend == "hip"  # before the launches read it
+    streamed.hopper = lambda device: target == "sm_90"
     wiring = Wiring.of_core()
     (record,) = [record for record in discover() if record.name == "triton"]
     load_one(record, wiring, None)

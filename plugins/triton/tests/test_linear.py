@@ -7,8 +7,9 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.cases import normal, seeded
 from mstar_core.ops.functional import rms_norm
 from mstar_core.ops.linear import reference
+from mstar_triton.linear import streamed
 from mstar_triton.linear.backend import BACKEND
-from mstar_triton.linear.launches import MOST_ROWS, Ends, FewRows, taken, tiles
+from mstar_triton.linear.launches import MOST_ROWS, Arrivals, Ends, few_rows, taken, tiles
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -87,14 +88,70 @@ def test_a_gate_stands_behind_both_products(ops, size, device):
 @each_device
 def test_parts_count_themselves_from_zero_to_zero(device):
     """So the next product, and every replay of a captured one, finds what the first one found."""
-    g, product = seeded("parts"), FewRows()
+    g, arrivals = seeded("parts"), Arrivals()
     x, weight = (normal(g, rows, 600).to(device, torch.float16) for rows in (5, 70))
-    first = product(x, weight, Ends())
+    first = few_rows(x, weight, Ends(), arrivals)
     assert tiles(5, 70, 600, gated=False)["SPLITS"] == 4
     for _ in range(3):
-        assert torch.equal(product(x, weight, Ends()), first)
+        assert torch.equal(few_rows(x, weight, Ends(), arrivals), first)
     want = x.float() @ weight.float().T
     torch.testing.assert_close(first.float(), want, atol=0.1, rtol=1e-2)
+
+
+STREAMED = [
+    (1, 1024, 8224), (1, 3584, 1024), (2, 48, 40), (5, 1040, 100), (16, 1024, 8224),
+    (16, 3584, 1024), (17, 2064, 70),
+    (32, 1024, 4128), (33, 2048, 1000), (64, 1024, 5120), (70, 3584, 520), (128, 2560, 4100),
+]  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("size", STREAMED, ids=str)
+def test_a_streamed_product_is_that_of_fp32_and_its_cells_end_at_zero(size, dtype):
+    T, K, N = size
+    g, arrivals = seeded(size), Arrivals()
+    made = [normal(g, T, 2 * K)[:, :K], normal(g, 2 * N, K) * K**-0.5, normal(g, T, N)]
+    x, weight, residual = (t.to("cuda", dtype) for t in made)
+    bias, norm = normal(g, N).to("cuda", dtype), normal(g, K).to("cuda")
+    wide = [t.float() for t in (x, weight, residual, bias)]
+    if not streamed.streams(x, weight):
+        pytest.skip("no Hopper")
+    near = {"atol": 4e-2, "rtol": 4e-2}
+    for _ in range(3):
+        ends = Ends(bias_F=bias, residual_TF=residual)
+        got = streamed.streamed(x, weight[:N].contiguous(), ends, arrivals)
+        torch.testing.assert_close(got.float(), wide[0] @ wide[1][:N].T + wide[3] + wide[2], **near)
+        got = streamed.streamed(x, weight, Ends(norm_H=norm, eps=1e-5, gated=True), arrivals)
+        gate, up = (rms_norm(wide[0], norm, 1e-5) @ wide[1].T).chunk(2, -1)
+        torch.testing.assert_close(got.float(), gate * gate.sigmoid() * up, **near)
+    assert all(not cells.any() for cells in arrivals._arrived.values())
+
+
+def test_streamed_tiles_follow_from_rows_and_outputs():
+    def chosen(*shape, gated=False):
+        tile = streamed.tiles(*shape, gated)
+        names = ("SPLITS", "BLOCK_M", "BLOCK_K", "TILES", "STAGES", "X_STAGES")
+        return [tile[n] for n in names]
+
+    assert chosen(16, 8224, 1024) == [1, 16, 256, 4, 4, 4]
+    assert chosen(1, 3584, 1024, gated=True) == [1, 16, 256, 4, 4, 4]
+    assert chosen(3, 1024, 2048) == [2, 16, 256, 4, 4, 4]
+    assert chosen(30, 1024, 3584) == [4, 32, 256, 4, 4, 4]
+    assert chosen(64, 1024, 2048) == [2, 32, 128, 8, 8, 8]
+    assert chosen(128, 1024, 3584) == [2, 32, 128, 14, 8, 8]
+    assert chosen(30, 12352, 2560) == [1, 32, 128, 20, 4, 4]
+    assert chosen(64, 5120, 1024) == [1, 64, 128, 8, 5, 5]
+    assert chosen(128, 3584, 1024, gated=True) == [1, 128, 64, 16, 8, 8]
+    assert chosen(2, 2560, 9216) == [3, 16, 256, 12, 4, 4]
+
+
+def test_rows_that_begin_anywhere_are_not_streamed(monkeypatch):
+    monkeypatch.setattr(streamed, "hopper", lambda device: True)
+    weight = torch.empty(64, 32, dtype=torch.bfloat16)
+    assert streamed.streams(torch.empty(2, 32, dtype=torch.bfloat16), weight)
+    assert not streamed.streams(torch.empty(2, 40, dtype=torch.bfloat16)[:, :32], weight)
+    assert not streamed.streams(weight, torch.empty(70000, 32, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("rows", [0, MOST_ROWS + 1])

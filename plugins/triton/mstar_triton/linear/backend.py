@@ -13,14 +13,24 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.linear import Linear, reference
 from mstar_core.ops.linear.contract import OPERATION
 from mstar_triton.backend import TritonBackend
-from mstar_triton.linear.launches import DTYPES, Ends, FewRows, gated, normed, one_row, taken
+from mstar_triton.linear.launches import (
+    DTYPES,
+    Arrivals,
+    Ends,
+    few_rows,
+    gated,
+    normed,
+    one_row,
+    taken,
+)
+from mstar_triton.linear.streamed import streamed, streams
 
 
 class Products:
     """The operation; it keeps what the parts of a split product count themselves in."""
 
     def __init__(self) -> None:
-        self.few_rows = FewRows()
+        self.arrivals = Arrivals()
 
     def linear(self, x_TH: Tensor, weight_FH: Tensor, bias_F: Tensor | None = None) -> Tensor:
         """See :class:`~mstar_core.ops.linear.contract.Product`."""
@@ -53,12 +63,12 @@ class Products:
         return self._product(x_TF, weight_HF, Ends(bias_F=bias_H, residual_TF=residual_TH))
 
     def _product(self, x_TH: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
-        """A norm is the product's own where there is one row, and a small kernel elsewhere."""
+        """Streamed where the device can; else one row has a kernel, and a few have one."""
+        if streams(x_TH, weight_FH):
+            return streamed(x_TH, weight_FH, ends, self.arrivals)
         if len(x_TH) == 1:
             return one_row(x_TH, weight_FH, ends)
-        if ends.norm_H is not None:
-            x_TH = normed(x_TH, ends.norm_H, ends.eps)
-        return self.few_rows(x_TH, weight_FH, ends)
+        return few_rows(x_TH, weight_FH, ends, self.arrivals)
 
 
 class TritonLinear(TritonBackend):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -142,35 +143,40 @@ def narrow(block_m: int, share: int) -> tuple[int, int, int]:
     return 32, 4, 0
 
 
-class FewRows:
-    """A product of few rows; a norm is left to the caller.
+class Arrivals:
+    """Where the parts of a split product are kept, and cells in which they count themselves.
 
-    Whichever of a block's parts comes last sums them, and they count themselves in cells that are
-    zero before and after. These are made when first used on a device, so not in a capture: a
-    forward runs once before it is captured.
+    Whichever of a block's parts comes last sums them. The cells are zero before and after. They are
+    made when first used on a device, so not in a capture: before it a forward runs once.
     """
 
     def __init__(self) -> None:
         self._arrived: dict[torch.device, Tensor] = {}
 
-    def __call__(self, x_TH: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
-        """``[T, F]``, with gate, bias and residual in the same kernel."""
-        (T, K), N = x_TH.shape, len(weight_FH) // (2 if ends.gated else 1)
-        out_TF, tile = x_TH.new_empty(T, N), tiles(T, N, K, ends.gated)
-        blocks, splits, parts, arrived = triton.cdiv(N, tile["BLOCK_N"]), tile["SPLITS"], None, None
-        if splits > 1:
-            shape = (blocks, splits, tile["BLOCK_M"], tile["BLOCK_N"])
-            parts = torch.empty(shape, dtype=torch.float32, device=x_TH.device)
-            arrived = self._counts(x_TH.device)
-        launch(
-            few_rows_kernel[(blocks, splits)],
-            x_TH, weight_FH, ends.bias_F, ends.residual_TF, parts, arrived, out_TF, x_TH.stride(0),
-            0 if ends.residual_TF is None else ends.residual_TF.stride(0), T,
-            N=N, K=K, GATED=ends.gated, **tile, **early(x_TH), **FUSED,
-        )  # fmt: skip
-        return out_TF
-
-    def _counts(self, device: torch.device) -> Tensor:
+    def parts(
+        self, device: torch.device, grid: tuple[int, ...], size: int
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """For programs ``(blocks, parts, ...)`` of ``size`` fp32 sums; nothing for one part."""
+        if grid[1] == 1:
+            return None, None
         if device not in self._arrived:
             self._arrived[device] = torch.zeros(WIDE, dtype=torch.int32, device=device)
-        return self._arrived[device]
+        parts = torch.empty((math.prod(grid), size), dtype=torch.float32, device=device)
+        return parts, self._arrived[device]
+
+
+def few_rows(x_TH: Tensor, weight_FH: Tensor, ends: Ends, arrivals: Arrivals) -> Tensor:
+    """``[T, F]``, with gate, bias and residual in the same kernel; a norm is a kernel before."""
+    if ends.norm_H is not None:
+        x_TH = normed(x_TH, ends.norm_H, ends.eps)
+    (T, K), N = x_TH.shape, len(weight_FH) // (2 if ends.gated else 1)
+    out_TF, tile = x_TH.new_empty(T, N), tiles(T, N, K, ends.gated)
+    grid = (triton.cdiv(N, tile["BLOCK_N"]), tile["SPLITS"])
+    parts, arrived = arrivals.parts(x_TH.device, grid, tile["BLOCK_M"] * tile["BLOCK_N"])
+    launch(
+        few_rows_kernel[grid],
+        x_TH, weight_FH, ends.bias_F, ends.residual_TF, parts, arrived, out_TF, x_TH.stride(0),
+        0 if ends.residual_TF is None else ends.residual_TF.stride(0), T,
+        N=N, K=K, GATED=ends.gated, **tile, **early(x_TH), **FUSED,
+    )  # fmt: skip
+    return out_TF
