@@ -50,9 +50,6 @@ WAITING_FRAMES = 64
 """Frames that may wait for the codec, per request."""
 FRAMES_A_STEP = 512
 """Frames of one step of the codec at most, which bounds the memory of the activations."""
-CAPTURED_FRAMES = (1, 2, 4, 8, 16, 32, 64)
-"""Frames of the codec's steps that are captured: of larger ones the device's work hides the host's.
-"""
 SCRIPTS_A_STEP = 8
 
 
@@ -182,7 +179,7 @@ class Qwen3TTS(Model):
                 Output(name="sound", dtype="float32", shape=samples, read=True, told=True),
                 Output(name="finite", dtype="bool", read=True),
             ),
-            capture_items=CAPTURED_FRAMES,
+            capture_items=self.options.captured_frames,
             **shared,
         )
         recall = Walk(

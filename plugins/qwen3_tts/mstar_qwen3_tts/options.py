@@ -29,6 +29,13 @@ class Qwen3TTSOptions:
             "begins sooner with small ones, and larger ones cost less"
         ),
     )
+    captured_frames: tuple[int, ...] = field(
+        default=(*range(1, 17), 32, 64, 96, 128, 192, 256, 384, 512),
+        metadata=about(
+            "frames of the codec's steps that are captured, where graphs are; a step between two "
+            "is padded to the larger, which may change the last bits of its sound"
+        ),
+    )
     part_chars: int = field(
         default=600,
         validator=whole(1, unit="characters"),

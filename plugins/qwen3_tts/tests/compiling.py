@@ -38,6 +38,9 @@ CONVOLUTIONS = (
 """Columns of an item, channels in and out, taps, dilation."""
 
 
+seen = set()
+
+
 def tensor(*shape, dtype=torch.bfloat16):
     return torch.empty(*shape, dtype=dtype, device="meta")
 
@@ -50,17 +53,22 @@ def compile_launched(launched, args, kwargs):
     signature, constants, attributes = {}, {}, {}
     for i, name in enumerate(kernel.arg_names):
         value = values[name]
-        if name in constant or value is None or (type(value) is int and value == 1):
+        if name in constant or value is None:
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = POINTERS[value.dtype]
             attributes[(i,)] = [["tt.divisibility", 16]]
         else:
             signature[name] = "i32" if type(value) is int else "fp32"
-            if type(value) is int and value % 16 == 0:
+            fixed = kernel.params[i].do_not_specialize
+            if type(value) is int and value % 16 == 0 and not fixed:
                 attributes[(i,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
     options = {name: value for name, value in kwargs.items() if name in OPTIONS}
+    told = (kernel.__name__, str(signature), str(constants), str(attributes), str(options))
+    if told in seen:
+        return
+    seen.add(told)
     made = triton.compile(source, target=TARGET, options=options)
     print(kernel.__name__.removesuffix("_kernel"), launched[1], made.metadata.shared)
     assert made.metadata.shared <= 232448

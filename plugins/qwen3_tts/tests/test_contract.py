@@ -16,7 +16,8 @@ class TestTheModelKeepsTheContract(ModelContract):
     @classmethod
     def checkpoint(cls, small):
         small_pages = "nodes.talker.resources.kv.page_tokens=8"
-        where = (f"model.path={small}", "model.load=random", small_pages)
+        few = "model.options.captured_frames=[1,4]"
+        where = (f"model.path={small}", "model.load=random", small_pages, few)
         cls.sets = (*ModelContract.sets, *where)
 
     def requests(self, front):
@@ -41,4 +42,5 @@ class TestThePlugin(PluginContract):
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def checkpoint(cls, small):
-        cls.sets = (*PluginContract.sets, f"model.path={small}", "model.load=random")
+        few = "model.options.captured_frames=[1,4]"
+        cls.sets = (*PluginContract.sets, f"model.path={small}", "model.load=random", few)

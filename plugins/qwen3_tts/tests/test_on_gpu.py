@@ -24,6 +24,7 @@ SETS = (
     "engine.token_budget=64",
     "engine.capture.rows=[1,4]",
     "engine.capture.tokens=[64]",
+    "model.options.captured_frames=[1,4,16]",
     "engine.capture.require=true",
     "engine.in_flight=2",
     "debug.row_check=true",

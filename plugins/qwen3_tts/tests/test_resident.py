@@ -14,7 +14,8 @@ from mstar_core.testing.cores import open_wired, results
 MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
 SMALL = ("engine.token_budget=64", "model.dtype=fp32", "nodes.talker.resources.kv.page_tokens=8")
 EAGER = ("engine.graphs=off",)
-CAPTURED = ("engine.graphs=recorder", "engine.capture.tokens=[64]")
+FEW = f"model.options.captured_frames={list(range(1, 17))}"
+CAPTURED = ("engine.graphs=recorder", "engine.capture.tokens=[64]", FEW)
 HOST = (*CAPTURED, "engine.resident=off")
 CHECKED = (*CAPTURED, "debug.row_check=true")
 
@@ -111,7 +112,7 @@ def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, t
     ids=["in time", "late"],
 )
 def test_sixteen_voices_at_once_are_each_as_it_is_alone(base, tmp_path, lag):
-    sets = (*CHECKED, "engine.in_flight=2")
+    sets = (*CHECKED, "engine.in_flight=2", "model.options.captured_frames=[1]")
     core, wired, _ = opened(base.folder, tmp_path, *sets, rows=(1, 16), lag=lag)
     front = wired.model.front()
     together = played(core, list(voices(front, base.told, 16)))

@@ -17,10 +17,10 @@ def bent(x, alpha, beta):
     return x + turned * turned * beta
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("L", "B", "rate", "K"))
 def join_kernel(
     x_ptr, memory_ptr, joined_ptr, alpha_ptr, beta_ptr, row_ptr, starts_ptr, lens_ptr, slots_ptr,
-    fresh_ptr, L, B, RATE: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
+    fresh_ptr, L, B, rate, C, K,
     BLOCK_L: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The first B programs take a row's memory over and renew it, the others a block of columns."""
@@ -31,7 +31,7 @@ def join_kernel(
         beta = tl.load(beta_ptr + c, mask=in_c, other=0).to(tl.float32)
     if part < B:
         k = tl.arange(0, BLOCK_K)[:, None]
-        first, added = tl.load(starts_ptr + part) * RATE, tl.load(lens_ptr + part) * RATE
+        first, added = tl.load(starts_ptr + part) * rate, tl.load(lens_ptr + part) * rate
         had = tl.where(tl.load(fresh_ptr + part) > 0, 0, K)
         old_ptr = memory_ptr + tl.load(slots_ptr + part) * K * C
         ok = (k < K) & in_c
@@ -49,7 +49,7 @@ def join_kernel(
     else:
         col = (part - B) * BLOCK_L + tl.arange(0, BLOCK_L)[:, None]
         inside = (col < L) & in_c
-        row = tl.load(row_ptr + col // RATE, mask=col < L, other=0)
+        row = tl.load(row_ptr + col // rate, mask=col < L, other=0)
         x = tl.load(x_ptr + col * C + c, mask=inside, other=0).to(tl.float32)
         if alpha_ptr is not None:
             x = bent(x, alpha, beta)
@@ -57,30 +57,32 @@ def join_kernel(
         tl.store(to, x.to(joined_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("L", "rate", "taps", "dilation"))
 def taps_kernel(
-    x_ptr, weight_ptr, bias_ptr, alpha_ptr, beta_ptr, added_ptr, row_ptr, out_ptr, L,
-    RATE: tl.constexpr, C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr,
-    DILATION: tl.constexpr,
+    x_ptr, weight_ptr, bias_ptr, alpha_ptr, beta_ptr, added_ptr, row_ptr, out_ptr,
+    L, rate, taps, dilation, C, N,
     BLOCK_L: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """A block of columns and channels: a product per tap, of weights ``[TAPS, C, N]``."""
+    """A block of columns and channels: a product per tap, of weights ``[taps, C, N]``.
+
+    Without ``row_ptr`` there is one tap, and columns are not joined to anything.
+    """
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     col = tl.program_id(1) * BLOCK_L + tl.arange(0, BLOCK_L)
     c = tl.arange(0, BLOCK_C)
     in_l, in_n = (col < L)[:, None], (n < N)[None, :]
     at = col
-    if TAPS > 1:
-        row = tl.load(row_ptr + col // RATE, mask=col < L, other=0).to(tl.int32)
-        at = col + row * ((TAPS - 1) * DILATION)
+    if row_ptr is not None:
+        row = tl.load(row_ptr + col // rate, mask=col < L, other=0).to(tl.int32)
+        at = col + row * ((taps - 1) * dilation)
     x_at = x_ptr + at[:, None] * C + c[None, :]
     w_at = weight_ptr + c[:, None] * N + n[None, :]
-    BLOCKS: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    blocks = (C + BLOCK_C - 1) // BLOCK_C
     acc = tl.zeros((BLOCK_L, BLOCK_N), tl.float32)
-    for i in range(TAPS * BLOCKS):
-        tap, start = i // BLOCKS, i % BLOCKS * BLOCK_C
+    for i in range(taps * blocks):
+        tap, start = i // blocks, i % blocks * BLOCK_C
         in_c = start + c < C
-        x = tl.load(x_at + (tap * DILATION * C + start), mask=in_l & in_c[None, :], other=0)
+        x = tl.load(x_at + (tap * dilation * C + start), mask=in_l & in_c[None, :], other=0)
         w = tl.load(w_at + (tap * C + start) * N, mask=in_c[:, None] & in_n, other=0)
         acc = tl.dot(x, w, acc)
     acc += tl.load(bias_ptr + n, mask=n < N, other=0).to(tl.float32)[None, :]
@@ -94,17 +96,16 @@ def taps_kernel(
     tl.store(out_ptr + to, acc.to(out_ptr.dtype.element_ty), mask=in_l & in_n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("L", "rate"))
 def depth_kernel(
-    x_ptr, weight_ptr, bias_ptr, row_ptr, out_ptr, L,
-    RATE: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr,
-    BLOCK_L: tl.constexpr, BLOCK_C: tl.constexpr,
+    x_ptr, weight_ptr, bias_ptr, row_ptr, out_ptr, L, rate, C,
+    TAPS: tl.constexpr, DILATION: tl.constexpr, BLOCK_L: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Each channel by itself, of weights ``[TAPS, C]``."""
     col = tl.program_id(0) * BLOCK_L + tl.arange(0, BLOCK_L)
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     ok = (col < L)[:, None] & (c < C)[None, :]
-    row = tl.load(row_ptr + col // RATE, mask=col < L, other=0)
+    row = tl.load(row_ptr + col // rate, mask=col < L, other=0)
     at = (col + row * ((TAPS - 1) * DILATION))[:, None] * C + c[None, :]
     acc = tl.zeros((BLOCK_L, BLOCK_C), tl.float32)
     acc += tl.load(bias_ptr + c, mask=c < C, other=0).to(tl.float32)[None, :]

@@ -19,8 +19,8 @@ from mstar_qwen3_tts.packed import PackedRows
 
 FUSED = {"enable_fp_fusion": True}
 """A product and a sum may be one instruction; said because Triton warns where it is left out."""
-CELLS = 4096
-"""Numbers that a program copies."""
+COLUMNS = 64
+"""Columns and channels that a program copies."""
 
 
 def pow2(n: int) -> int:
@@ -37,29 +37,26 @@ def joined(x_LC: Tensor, memory_SKC: Tensor, rows: PackedRows, bend: Bend | None
     """Each row behind its last K columns: ``[L + B K, C]``. The memory is renewed."""
     (L, C), K, B = x_LC.shape, memory_SKC.shape[1], len(rows.slots_B)
     joined_EC = x_LC.new_empty(L + B * K, C)
-    block_c = min(64, pow2(C))
-    block_l = CELLS // block_c
     launch(
-        join_kernel[(B + triton.cdiv(L, block_l), triton.cdiv(C, block_c))],
+        join_kernel[(B + triton.cdiv(L, COLUMNS), triton.cdiv(C, COLUMNS))],
         x_LC, memory_SKC, joined_EC, *of(bend), rows.row_T, rows.starts_B, rows.lens_B,
-        rows.slots_B, rows.fresh_B, L, B, RATE=L // len(rows.row_T), C=C, K=K,
-        BLOCK_L=block_l, BLOCK_K=pow2(K), BLOCK_C=block_c, num_warps=4, **FUSED,
+        rows.slots_B, rows.fresh_B, L, B, L // len(rows.row_T), C, K,
+        BLOCK_L=COLUMNS, BLOCK_K=max(COLUMNS, pow2(K)), BLOCK_C=COLUMNS, num_warps=4, **FUSED,
     )  # fmt: skip
     return joined_EC
 
 
 def tiles(L: int, N: int, C: int) -> dict[str, int]:
-    """Large tiles where there are columns for all multiprocessors."""
-    columns = 128 if L > 64 else max(16, pow2(L))
-    outputs = 128 if N % 128 == 0 or N == 96 else min(64, max(16, pow2(N)))
-    if columns < 128:
-        outputs = min(64, outputs)
-    depth = 64 if C % 64 == 0 else 32
+    """Few tiles, as each is compiled: large ones where there are columns for all processors."""
+    columns = next((size for size in (16, 64) if size >= L), 128)
+    outputs = 16 if N <= 16 else 64
+    if columns == 128 and (N % 128 == 0 or 64 < N < 128):
+        outputs = 128
     return {
         "BLOCK_L": columns,
         "BLOCK_N": outputs,
-        "BLOCK_C": max(16, min(depth, pow2(C))),
-        "num_warps": 8 if columns * outputs >= 128 * 128 else 4,
+        "BLOCK_C": 32 if C % 64 else 64,
+        "num_warps": 8 if outputs == 128 else 4,
         "num_stages": 4,
     }
 
@@ -69,21 +66,21 @@ def convolve(x_LC: Tensor, taps: Taps, rows: PackedRows, added_LN: Tensor | None
     (L, C), rate = x_LC.shape, len(x_LC) // len(rows.row_T)
     if taps.memory_SKC is not None:
         x_LC = joined(x_LC, taps.memory_SKC, rows, taps.before)
-    shape = {"RATE": rate, "C": C, "TAPS": taps.taps, "DILATION": taps.dilation}
     if taps.by_channel:
-        out_LN, block_c = x_LC.new_empty(L, C), min(128, pow2(C))
+        out_LN = x_LC.new_empty(L, C)
         launch(
-            depth_kernel[(triton.cdiv(L, 16), triton.cdiv(C, block_c))],
-            x_LC, taps.weight, taps.bias_N, rows.row_T, out_LN, L, **shape,
-            BLOCK_L=16, BLOCK_C=block_c, num_warps=4, **FUSED,
+            depth_kernel[(triton.cdiv(L, 16), triton.cdiv(C, 128))],
+            x_LC, taps.weight, taps.bias_N, rows.row_T, out_LN, L, rate, C,
+            TAPS=taps.taps, DILATION=taps.dilation, BLOCK_L=16, BLOCK_C=128, num_warps=4, **FUSED,
         )  # fmt: skip
         return out_LN
     N = taps.weight.shape[-1]
     out_LN, tile = x_LC.new_empty(L, N), tiles(L, N, C)
     launch(
         taps_kernel[(triton.cdiv(N, tile["BLOCK_N"]), triton.cdiv(L, tile["BLOCK_L"]))],
-        x_LC, taps.weight, taps.bias_N, *of(taps.behind), added_LN, rows.row_T, out_LN, L,
-        N=N, **shape, **tile, **FUSED,
+        x_LC, taps.weight, taps.bias_N, *of(taps.behind), added_LN,
+        None if taps.memory_SKC is None else rows.row_T, out_LN,
+        L, rate, taps.taps, taps.dilation, C, N, **tile, **FUSED,
     )  # fmt: skip
     return out_LN
 
