@@ -83,8 +83,8 @@ class CausalConv(nn.Module):
         self.register_buffer("weight", made_later(make), persistent=False)
 
     def finalize_weights(self) -> None:
-        """Lay the weight out for the backend."""
-        weight_NCK = self.conv.weight.detach()
+        """Lay the weight out for the backend, and keep it so alone."""
+        weight_NCK, self.conv.weight = self.conv.weight.detach(), None
         self.weight = self.columns.prepare(weight_NCK, by_channel=self.by_channel)
 
     def forward(
@@ -131,7 +131,7 @@ class UpConv(nn.Module):
 
     def finalize_weights(self) -> None:
         """Lay the weight out for the backend: tap ``rate`` and those behind meet the one before."""
-        weight_CNK = self.conv.weight.detach()
+        weight_CNK, self.conv.weight = self.conv.weight.detach(), None
         C, N, _ = weight_CNK.shape
         by_tap = weight_CNK.view(C, N, self.taps, self.rate).flip(2)
         weight_NCK = by_tap.permute(3, 1, 0, 2).reshape(self.rate * N, C, self.taps)
