@@ -55,11 +55,13 @@ def draw_over(
     """Replace the id and log probability of every row that is not greedy."""
     settings = (plan.temperature_B, plan.top_k_B, plan.top_p_B, plan.min_p_B)
     keys = (plan.seed_B, plan.position_B)
+    small = x_BV.shape[1] <= DRAW_BLOCK // 2
+    block, warps = (DRAW_BLOCK // 2, 4) if small else (DRAW_BLOCK, 16)
     launch(
         draw_kernel[(len(x_BV),)],
         x_BV, *settings, *keys, log_total_B, found.ids_B, found.logprob_B,
         *(x.stride(0) for x in (*settings, *keys)), x_BV.stride(0), x_BV.shape[1], draw,
-        GREEDY_BELOW=GREEDY_BELOW, BLOCK=DRAW_BLOCK, num_warps=16, **FUSED,
+        GREEDY_BELOW=GREEDY_BELOW, BLOCK=block, num_warps=warps, **FUSED,
     )  # fmt: skip
 
 
