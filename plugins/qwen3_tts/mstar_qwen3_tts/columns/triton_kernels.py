@@ -12,9 +12,13 @@ import triton.language as tl
 
 @triton.jit
 def bent(x, alpha, beta):
-    """``x + beta sin²(alpha x)``, fp32."""
-    turned = tl.sin(x * alpha)
-    return x + turned * turned * beta
+    """``x + beta sin²(alpha x)``, fp32; the sine by its series over half a turn, within 4e-6."""
+    half_turns = x * (alpha * 0.3183098861837907)
+    r = half_turns - tl.floor(half_turns + 0.5)
+    q = r * r
+    series = q * (2.5501640 + q * (-0.5992645 + q * 0.0821459)) - 5.1677128
+    sine = r * (3.1415927 + q * series)
+    return x + beta * sine * sine
 
 
 @triton.jit(do_not_specialize=("L", "B", "rate", "K"))
@@ -30,10 +34,13 @@ def join_kernel(
         alpha = tl.load(alpha_ptr + c, mask=in_c, other=0).to(tl.float32)
         beta = tl.load(beta_ptr + c, mask=in_c, other=0).to(tl.float32)
     if part < B:
+        slot = tl.load(slots_ptr + part)
+        if slot == 0:
+            return  # a row of padding
         k = tl.arange(0, BLOCK_K)[:, None]
         first, added = tl.load(starts_ptr + part) * rate, tl.load(lens_ptr + part) * rate
         had = tl.where(tl.load(fresh_ptr + part) > 0, 0, K)
-        old_ptr = memory_ptr + tl.load(slots_ptr + part) * K * C
+        old_ptr = memory_ptr + slot * K * C
         ok = (k < K) & in_c
         old = tl.load(old_ptr + k * C + c, mask=in_c & (k < had), other=0)
         tl.store(joined_ptr + (first + part * K + k) * C + c, old, mask=ok)

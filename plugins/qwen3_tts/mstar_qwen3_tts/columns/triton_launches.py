@@ -19,6 +19,8 @@ from mstar_qwen3_tts.packed import PackedRows
 
 FUSED = {"enable_fp_fusion": True}
 """A product and a sum may be one instruction; said because Triton warns where it is left out."""
+PROCESSORS = 132
+"""Of an H200."""
 COLUMNS = 64
 """Columns and channels that a program copies."""
 
@@ -51,13 +53,14 @@ def tiles(L: int, N: int, C: int) -> dict[str, int]:
     columns = next((size for size in (16, 64) if size >= L), 128)
     outputs = 16 if N <= 16 else 64
     if columns == 128 and (N % 128 == 0 or 64 < N < 128):
-        outputs = 128
+        full = N % 256 == 0 and triton.cdiv(L, columns) * (N // 256) >= PROCESSORS
+        outputs = 256 if full else 128
     return {
         "BLOCK_L": columns,
         "BLOCK_N": outputs,
         "BLOCK_C": 32 if C % 64 else 64,
-        "num_warps": 8 if outputs == 128 else 4,
-        "num_stages": 4,
+        "num_warps": 8 if outputs >= 128 else 4,
+        "num_stages": 3 if outputs >= 128 else 4,
     }
 
 
