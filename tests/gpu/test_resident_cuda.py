@@ -5,6 +5,7 @@ import torch
 
 from mstar_core.engine.device import open_device
 from mstar_core.resident.kernels import TORCH, kernels_for
+from mstar_core.resources.kv.placing import place, placing_for
 from mstar_core.testing.cores import open_ledger, run_all
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.tables import TableKernelsConformance
@@ -65,6 +66,17 @@ def test_cells_past_two_to_the_31_are_reached():
     assert rows_BC[1, :9].tolist() == [2] * 7 + [42, 0]
     assert not rows_BC[0].any()
     assert int(store_RC[:-1].count_nonzero()) == 8
+
+
+def test_the_places_of_a_step_are_those_of_the_definition():
+    cells = torch.randint(1, 900, (70, 1500), device="cuda")
+    cells[:, 1] = torch.arange(70) * 1400
+    real = torch.arange(70, device="cuda") % 3 != 0
+    cells[~real] = 0
+    given = cells[:, 1], cells[:, 3:], real, 64
+    for mine, theirs in zip(placing_for(cells.device)(*given), place(*given), strict=True):
+        assert mine.dtype == theirs.dtype
+        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("in_flight", [0, 1, 2, 3])

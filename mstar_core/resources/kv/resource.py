@@ -26,6 +26,7 @@ from mstar_core.errors import Refusal, RequestError, Words
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.cost import RowCost
 from mstar_core.resources.kv.config import KVConfig, KVOptions
+from mstar_core.resources.kv.placing import placing_for
 from mstar_core.resources.kv.plan import KVPlan
 from mstar_core.resources.kv.pool import PagePool, geometry
 from mstar_core.resources.kv.table import PageTable
@@ -184,15 +185,14 @@ class KVResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> KVPlan:
         before_B, pages_BW = cells["length"], cells["pages"]
-        held_B = before_B.int()
-        after_B = held_B + rows.real_B if rows.span else held_B
+        place = placing_for(before_B.device)
+        table_BW, held_B, after_B, write_T = place(
+            before_B, pages_BW, rows.real_B, self.page_tokens
+        )
         if not rows.span:
-            write_T = torch.zeros_like(before_B)
-        else:  # padding rows read page 0 and length 0, so they write to cell 0
-            page_B = pages_BW.gather(1, (before_B // self.page_tokens)[:, None])[:, 0]
-            write_T = torch.add(before_B % self.page_tokens, page_B, alpha=self.page_tokens)
+            after_B, write_T = held_B, torch.zeros_like(before_B)
         return KVPlan(
-            pages_BW=pages_BW.int(),
+            pages_BW=table_BW,
             before_B=held_B,
             kv_lens_B=after_B,
             write_T=write_T,
