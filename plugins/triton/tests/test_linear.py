@@ -161,6 +161,16 @@ def test_no_rows_and_many_rows_are_torchs(ops, rows):
     assert torch.equal(ops.linear(x, weight), reference.linear(x, weight))
 
 
+@each_device
+def test_many_rows_and_their_residual_are_rounded_once(ops, device):
+    g = seeded("many")
+    made = [normal(g, 200, 64), normal(g, 24, 64) / 8, 100 * normal(g, 200, 24)]
+    x, weight, residual = (t.to(device, torch.bfloat16) for t in made)
+    got = ops.linear_residual(x, weight, residual)
+    want = residual.float() + x.float() @ weight.float().T
+    torch.testing.assert_close(got.float(), want, atol=0, rtol=2**-8)
+
+
 def test_tiles_follow_from_rows_and_outputs():
     def chosen(*shape, gated=False):
         tile = tiles(*shape, gated)

@@ -6,6 +6,7 @@ before and behind it is a kernel here all the same.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mstar_core.errors import Refusal
@@ -59,6 +60,8 @@ class Products:
     ) -> Tensor:
         """See :class:`~mstar_core.ops.linear.contract.LinearResidual`."""
         if not (taken(x_TF, weight_HF) and residual_TH.stride(-1) == 1):
+            if bias_H is None and x_TF.dim() == 2:
+                return torch.addmm(residual_TH, x_TF, weight_HF.t())
             return reference.linear_residual(x_TF, weight_HF, residual_TH, bias_H)
         return self._product(x_TF, weight_HF, Ends(bias_F=bias_H, residual_TF=residual_TH))
 
