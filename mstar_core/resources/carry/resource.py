@@ -78,7 +78,7 @@ class CarryResource(Resource):
         Without ``host_T`` only padding has no row of its own. It reads trash, which is what padding
         left there: a number as valid as any, and zeros in place of floats that need not be finite.
         """
-        found_T = self.tensors[name].index_select(0, plan.read_T)
+        found_T = self.tensors[name][plan.read_T]
         if host_T is None and not found_T.is_floating_point():
             return found_T
         is_carry = plan.is_carry_T.view(-1, *[1] * (found_T.dim() - 1))
