@@ -4,9 +4,10 @@
 
 ``--packets`` answers one by one, each timed from its request to its first sound; then ``--rows`` of
 ``--frames`` frames at once (12.5 frames are a second). Answers go on to their limit, are drawn at
-the checkpoint's settings with seeds of their own, and say random words. On a GPU also what one step
-takes by part, and what its weights must take at ``--gbps``: the captured frame, the code predictor
-alone, and the codec on frames of several lengths.
+the checkpoint's settings with seeds of their own, and say random words. On a GPU also what is
+captured takes by walk and size while all speak, and how much of the time that is; and by itself the
+code predictor, and the codec on chunks of several lengths, with what the weights must take at
+``--gbps``.
 """
 
 from __future__ import annotations
@@ -86,28 +87,70 @@ def on_device_ms(call: Callable[[], object], times: int = 20) -> float:
     return begin.elapsed_time(end) / times
 
 
-def parts(core: Any, rows: int, bytes_per_ms: float) -> dict[str, Any]:
-    """Of a frame of ``rows`` rows and of the codec: milliseconds, and those of the weights."""
-    talker, codec = (core.nodes[name].submodule for name in ("talker", "codec"))
-    found: dict[str, Any] = {}
-    for bucket, captured in core.lifecycle.buckets.captured.items():
-        if bucket.walk == "talker_decode":
-            captured.block.block.zero_()  # padding rows: nothing that a request holds is written
-            found[f"frame, {bucket.rows} rows"] = on_device_ms(captured.graph.replay)
-    graph, run = cuda.CUDAGraph(), _predictor(talker, rows)
-    run()
-    with cuda.graph(graph):
-        run()
-    found[f"code predictor, {rows} rows"] = on_device_ms(graph.replay)
-    passes = talker.predictor.later + 1
-    found["weights of the talker's layers"] = _bytes(talker.layers) / bytes_per_ms
-    found["weights of the predictor's layers, all passes"] = (
-        passes * _bytes(talker.predictor.layers) / bytes_per_ms
+class Timed:
+    """A graph that notes on the device when it begins and ends."""
+
+    def __init__(self, graph: Any, name: str, notes: list[tuple[str, Any, Any]]) -> None:
+        self.graph, self.name, self.notes = graph, name, notes
+
+    def replay(self) -> None:
+        """Run it."""
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.graph.replay()
+        end.record()
+        self.notes.append((self.name, begin, end))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.graph, name)
+
+
+def by_walk(engine: Engine, rows: int, frames: int) -> dict[str, Any]:
+    """What each captured walk takes of the device's time while all speak at once."""
+    notes: list[tuple[str, Any, Any]] = []
+    captured = engine.driver.core.lifecycle.buckets.captured
+    for bucket, each in captured.items():
+        each.graph = Timed(each.graph, str(bucket), notes)
+    found: dict[str, Any] = {"all at once": together(engine, rows, frames)}
+    cuda.synchronize()
+    for each in captured.values():
+        each.graph = each.graph.graph
+    spent: dict[str, list[float]] = {}
+    for name, begin, end in notes:
+        spent.setdefault(name, []).append(begin.elapsed_time(end))
+    for name, times in sorted(spent.items()):
+        found[name] = {"steps": len(times), "median_ms": statistics.median(times)}
+        found[name]["all_ms"] = sum(times)
+    found["share of the time"] = (
+        sum(map(sum, spent.values())) / found["all at once"]["took_s"] / 1e3
     )
+    return found
+
+
+def parts(core: Any, rows: int, bytes_per_ms: float) -> dict[str, Any]:
+    """Of the predictor and the codec by themselves: milliseconds, and those of the weights."""
+    talker, codec = (core.nodes[name].submodule for name in ("talker", "codec"))
+    passes = talker.predictor.later + 1
+    found: dict[str, Any] = {
+        f"code predictor, {rows} rows": in_graph_ms(_predictor(talker, rows)),
+        "weights of the talker's layers": _bytes(talker.layers) / bytes_per_ms,
+        "weights of the predictor's layers, all passes": (
+            passes * _bytes(talker.predictor.layers) / bytes_per_ms
+        ),
+    }
     for length in CODEC_LENGTHS:
         count = min(rows, CODEC_FRAMES // length)
-        found[f"codec, {count} rows of {length}"] = on_device_ms(_codec(codec, count, length))
+        found[f"codec, {count} rows of {length}"] = in_graph_ms(_codec(codec, count, length))
     return found
+
+
+def in_graph_ms(call: Callable[[], object]) -> float:
+    """Milliseconds of one call, captured."""
+    graph = cuda.CUDAGraph()
+    call()
+    with cuda.graph(graph):
+        call()
+    return on_device_ms(graph.replay)
 
 
 def _predictor(talker: Any, rows: int) -> Callable[[], object]:
@@ -165,7 +208,10 @@ def main() -> None:
         record["steps"] = {k: core.stats()[k] for k in ("by_walk", "eager_by_walk", "steady")}
         if cuda.is_available():
             with torch.inference_mode():
-                record["parts, ms"] = parts(core, args.rows, args.gbps * 1e6)
+                for rows in sorted({1, args.rows}):
+                    record[f"by walk, {rows} rows"] = by_walk(engine, rows, args.frames)
+                for rows in sorted({1, args.rows}):
+                    record[f"parts of {rows} rows, ms"] = parts(core, rows, args.gbps * 1e6)
     sys.stdout.write(json.dumps(record, indent=1) + "\n")
     if args.json:
         Path(args.json).write_text(json.dumps(record, indent=1))
