@@ -156,9 +156,8 @@ class WhisperTranscription(Transcription):
 
     def _told(self, first: int) -> list[int]:
         """The ids of what a window that begins at frame ``first`` is told."""
-        alone = self._wishes.batched and first
-        previous = [] if alone else self._previous[len(self._hot) - self._front.most_previous :]
-        return [*self._hot, *previous]
+        previous = self._previous[len(self._hot) - self._front.most_previous :]
+        return [*self._hot, *([] if self._wishes.batched and first else previous)]
 
     def _closed(self, window: Window, judged: Judged) -> list[Segment]:
         """The segments of a window that is over; the plan goes on behind them."""
@@ -175,12 +174,10 @@ class WhisperTranscription(Transcription):
         return [segment for segment in segments if segment.text.strip()]
 
     def _segment(self, piece: Piece, window: Window, judged: Judged) -> Segment:
-        """``piece`` of ``window``, whose sound may end before its timestamps do; it lasts from its
-        first word to its last, where they are known."""
-        start, end = (
-            (window.first + min(FRAMES_PER_POSITION * step, window.num_frames)) / FRAMES_PER_S
-            for step in (piece.start, piece.end)
-        )
+        """``piece`` of ``window``: from its first word to its last, where words are timed."""
+        most = window.num_frames
+        frames = (min(FRAMES_PER_POSITION * step, most) for step in (piece.start, piece.end))
+        start, end = ((window.first + frame) / FRAMES_PER_S for frame in frames)
         words = self._words(piece, window, judged) if judged.begins else None
         if words:
             start, end = words[0].start, words[-1].end
