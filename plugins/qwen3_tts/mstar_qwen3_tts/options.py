@@ -23,14 +23,14 @@ class Qwen3TTSOptions:
         metadata=about("the language of requests that name none, such as english"),
     )
     chunks: tuple[int, ...] = field(
-        default=(1, 2, 4, 8, 16),
+        default=(1, 2, 4, 8, 16, 32),
         metadata=about(
             "frames that become sound at once: at first, then, …; the last number goes on. Sound "
             "begins sooner with small ones, and larger ones cost less"
         ),
     )
     captured_frames: tuple[int, ...] = field(
-        default=(*range(1, 17), 32, 64, 96, 128, 192, 256, 384, 512),
+        default=(*range(1, 33), 64, 96, 128, 192, 256, 384, 512),
         metadata=about(
             "frames of the codec's steps that are captured, where graphs are; a step between two "
             "is padded to the larger, which may change the last bits of its sound"
