@@ -317,6 +317,7 @@ def test_words_are_timed_only_where_the_format_has_them(client):
     ],
 )
 def test_what_cannot_be_heard_is_refused(client, change, code):
+    """WH-14: with a status and a reason, never as a transcript."""
     with pytest.raises(openai.APIStatusError) as error:
         client.audio.transcriptions.create(**{"model": "echo", "file": WAV, **change})
     assert error.value.code == code
