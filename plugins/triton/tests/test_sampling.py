@@ -1,4 +1,4 @@
-"""Greedy rows over a vocabulary of several spans, against the definition."""
+"""Greedy rows over a vocabulary of several blocks, against the definition."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def logits():
 
 @each_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_likeliest_id_is_found_across_spans(ops, logits, dtype, device):
+def test_the_likeliest_id_is_found_across_blocks(ops, logits, dtype, device):
     x = logits.to(dtype)
     plan = cases.plan_of([cases.RowSettings(temperature=0.0)] * 5, sampled=0)
     got, want = ops.sample(x.to(device), plan), reference.sample(x, plan)

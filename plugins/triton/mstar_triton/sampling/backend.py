@@ -14,39 +14,46 @@ from mstar_core.launch import launch
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.sampling import Sampled, SamplePlan, Sampling, reference
 from mstar_core.ops.sampling.contract import GREEDY_BELOW, OPERATION
-from mstar_triton.backend import FUSED, PROGRAMS, TritonBackend
+from mstar_triton.backend import FUSED, TritonBackend, early
 from mstar_triton.linear.backend import Products
 from mstar_triton.sampling.draw_kernels import draw_kernel
 from mstar_triton.sampling.greedy_kernels import settle_kernel, survey_kernel
 
 PRODUCTS = Products()
-BLOCK = 2048
-"""Ids that a program looks at together."""
+FEW_ROWS = 4
 DRAW_BLOCK = 4096
-"""The same, of a program that has a whole row to itself."""
+"""Ids that a program looks at together which has a whole row to itself."""
 
 
 def survey(x_BV: Tensor) -> tuple[Sampled, Tensor]:
     """The likeliest id of each row, and the log of the sum of its exponentials, fp32 ``[B]``."""
-    B, V = x_BV.shape
-    span = max(1, triton.cdiv(V, BLOCK * max(1, 4 * PROGRAMS // max(1, B)))) * BLOCK
-    spans, device = triton.cdiv(V, span), x_BV.device
-    floats = torch.empty((2, B, spans), dtype=torch.float32, device=device)
-    whole = torch.empty((2, B, spans), dtype=torch.int32, device=device)
+    (B, V), device = x_BV.shape, x_BV.device
+    tile = survey_tile(B)
+    blocks = triton.cdiv(V, tile["BLOCK"])
+    floats = torch.empty((2, B, blocks), dtype=torch.float32, device=device)
+    whole = torch.empty((2, B, blocks), dtype=torch.int32, device=device)
     ids_B = torch.empty(B, dtype=torch.int64, device=device)
     logprob_B, log_total_B = (torch.empty(B, dtype=torch.float32, device=device) for _ in range(2))
     finite_B = torch.empty(B, dtype=torch.bool, device=device)
     parts = (floats[0], whole[0], floats[1], whole[1])
     launch(
-        survey_kernel[(B, spans)],
-        x_BV, *parts, x_BV.stride(0), V, SPAN=span, BLOCK=BLOCK, num_warps=4, **FUSED,
+        survey_kernel[(B, blocks)],
+        x_BV, *parts, x_BV.stride(0), V, **tile, **early(x_BV), **FUSED,
     )  # fmt: skip
     launch(
         settle_kernel[(B,)],
         *parts, ids_B, logprob_B, log_total_B, finite_B, V,
-        SPANS=spans, BLOCK=int(triton.next_power_of_2(spans)), num_warps=1, **FUSED,
+        BLOCKS=blocks, BLOCK=int(triton.next_power_of_2(blocks)), num_warps=1, **early(x_BV),
+        **FUSED,
     )  # fmt: skip
     return Sampled(ids_B=ids_B, logprob_B=logprob_B, finite_B=finite_B), log_total_B
+
+
+def survey_tile(rows: int) -> dict[str, int]:
+    """How many ids a program looks at: of few rows fewer, so that more programs do."""
+    if rows <= FEW_ROWS:
+        return {"BLOCK": 1024, "num_warps": 4}
+    return {"BLOCK": 2048, "num_warps": 2}
 
 
 def draw_over(

@@ -4,51 +4,49 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
+
+LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
 def survey_kernel(
     logits_ptr, best_ptr, id_ptr, total_ptr, finite_ptr, logits_row, V,
-    SPAN: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per row and span of the vocabulary: its largest logit, where, and the rest.
+    """One program per row and block of the vocabulary: its largest logit, where, and the rest.
 
-    Each lane keeps its own largest and its own sum; lanes meet once, behind the loop.
+    The block is held while its largest is found, so each logit is raised once.
     """
-    row, span = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    lane = tl.arange(0, BLOCK)
-    best = tl.full((BLOCK,), float("-inf"), tl.float32)
-    at = span * SPAN + lane
-    total = tl.zeros((BLOCK,), tl.float32)
-    finite = tl.full((BLOCK,), 1, tl.int32)
-    for start in range(span * SPAN, tl.minimum(span * SPAN + SPAN, V), BLOCK):
-        v = start + lane
-        x = tl.load(logits_ptr + row * logits_row + v, mask=v < V, other=float("-inf"))
-        x = x.to(tl.float32)
-        finite = tl.where((v < V) & ((tl.abs(x) < float("inf")) == 0), 0, finite)
-        above = tl.maximum(best, x)
-        base = tl.where(above == float("-inf"), 0.0, above)
-        total = total * tl.exp(best - base) + tl.exp(x - base)
-        at = tl.where(x > best, v, at)
-        best = above
-    highest = tl.max(best, 0)
+    row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if PDL:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
+    v = block * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(logits_ptr + row * logits_row + v, mask=v < V, other=float("-inf"))
+    x = x.to(tl.float32)
+    highest = tl.max(x, 0)
+    lowest = tl.min(tl.where(v < V, x, float("inf")), 0)
     base = tl.where(highest == float("-inf"), 0.0, highest)
-    chosen = tl.min(tl.where(best == highest, at, V - 1), 0)
-    to = row * tl.num_programs(1) + span
+    total = tl.sum(tl.exp2(x * LOG2_E - base * LOG2_E), 0)
+    bounded = (highest < float("inf")) & (lowest > float("-inf")) & (total == total)
+    to = row * tl.num_programs(1) + block
     tl.store(best_ptr + to, highest)
-    tl.store(id_ptr + to, chosen)
-    tl.store(total_ptr + to, tl.sum(total * tl.exp(best - base), 0))
-    tl.store(finite_ptr + to, tl.min(finite, 0))
+    tl.store(id_ptr + to, tl.min(tl.where(x == highest, v, V - 1), 0))
+    tl.store(total_ptr + to, total)
+    tl.store(finite_ptr + to, bounded.to(tl.int32))
 
 
 @triton.jit
 def settle_kernel(
     best_ptr, id_ptr, total_ptr, finite_ptr, ids_ptr, logprob_ptr, log_total_ptr, all_finite_ptr,
-    V, SPANS: tl.constexpr, BLOCK: tl.constexpr,
+    V, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per row: its spans together. Of equals the lowest id wins."""
+    """One program per row: its blocks together. Of equals the lowest id wins."""
     row, s = tl.program_id(0), tl.arange(0, BLOCK)
-    at, ok = row * SPANS + s, s < SPANS
+    if PDL:
+        cuda.gdc_wait()
+    at, ok = row * BLOCKS + s, s < BLOCKS
     best = tl.load(best_ptr + at, mask=ok, other=float("-inf"))
     ids = tl.load(id_ptr + at, mask=ok, other=V - 1)
     total = tl.load(total_ptr + at, mask=ok, other=0)
