@@ -14,8 +14,7 @@ from mstar_core.ops.backend import Backend, BindRequest
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 256
 """Features of a head of attention: a tile of keys is as wide."""
-PROGRAMS = 264
-"""Programs that fill a device: two for each of the 132 multiprocessors of an H200."""
+FEWEST_CELLS = 4096
 FUSED = {"enable_fp_fusion": True}
 """A product and a sum may be one instruction; said because Triton warns where it is left out."""
 AMD = torch.version.hip is not None
@@ -26,12 +25,33 @@ def early(x: Tensor, all_wait: bool = True) -> dict[str, Any]:
     """How a kernel is launched that sets itself up while the one before it ends.
 
     Every program of it must wait for that one, so not where some may return first. A kernel that
-    writes more than activations lets no other begin (``gdc_launch_dependents``), unless that one
-    waits first of all: so what a kernel reads before it waits, besides weights, is old.
+    writes more than activations lets no other begin (``gdc_launch_dependents``) before all of that
+    is stored, unless the other waits first of all or is of another step, whose plan is made by
+    kernels that are not launched so: what a kernel reads before it waits, besides weights, is old.
     """
     if AMD or x.device.type == "cpu" or not all_wait:
         return {"PDL": False}
     return {"PDL": True, "launch_pdl": True}
+
+
+class Cells:
+    """Cells that are zero before and behind every kernel, whose programs count themselves there.
+
+    They are made when first used on a device, so not in a capture: a forward runs once before it
+    is captured. Kernels that share them must follow one another.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[torch.device, int], Tensor] = {}
+
+    def of(self, device: torch.device, count: int) -> Tensor:
+        """int32, at least ``count`` of them."""
+        if device.type == "cpu":  # as the interpreter runs it, nothing may be kept
+            return torch.zeros(count, dtype=torch.int32)
+        key = device, max(FEWEST_CELLS, 1 << (count - 1).bit_length())
+        if key not in self._made:
+            self._made[key] = torch.zeros(key[1], dtype=torch.int32, device=device)
+        return self._made[key]
 
 
 class TritonBackend(Backend):

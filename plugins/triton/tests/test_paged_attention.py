@@ -11,7 +11,7 @@ from mstar_core.ops.functional import rope_angles
 from mstar_core.ops.paged_attention import AttentionStep, cases, reference
 from mstar_core.ops.ragged_attention import cases as ragged
 from mstar_core.ops.ragged_attention import reference as ragged_reference
-from mstar_triton.attention.launches import splits_for
+from mstar_triton.attention.decoding import splits_for
 from mstar_triton.attention.paged import BACKEND
 from mstar_triton.attention.ragged import BACKEND as RAGGED
 
@@ -93,9 +93,10 @@ def assert_same(found, near=2e-5):
 
 def test_keys_are_split_until_a_device_is_full_and_each_program_has_work():
     assert splits_for(rows=1, kv_heads=2, tokens=1 << 20, block=64) == 64
-    assert splits_for(rows=16, kv_heads=2, tokens=1024, block=32) == 8
-    assert splits_for(rows=64, kv_heads=2, tokens=1024, block=32) == 2
-    assert splits_for(rows=128, kv_heads=2, tokens=1024, block=32) == 1
+    assert splits_for(rows=16, kv_heads=2, tokens=1024, block=32) == 16
+    assert splits_for(rows=64, kv_heads=2, tokens=1024, block=32) == 4
+    assert splits_for(rows=128, kv_heads=2, tokens=1024, block=32) == 2
+    assert splits_for(rows=512, kv_heads=2, tokens=1024, block=32) == 1
     assert splits_for(rows=256, kv_heads=2, tokens=32768, block=32) == 8
     assert splits_for(rows=1, kv_heads=2, tokens=16, block=64) == 1
 
@@ -149,6 +150,23 @@ def test_three_runs_are_equal_to_the_bit():
     runs = [both(case, "cuda", everything, wide=60, dtype=torch.bfloat16)[0] for _ in range(3)]
     assert torch.equal(runs[0], runs[1])
     assert torch.equal(runs[0], runs[2])
+
+
+@pytest.mark.gpu
+def test_programs_count_themselves_in_cells_that_are_zero_again():
+    """The same operation after steps of other rows and splits."""
+    ops, found = bound(case_of((256, 16, 8, 2), LONG), torch.bfloat16), []
+    for rows in (LONG, ((40, 1),) * 9, LONG):
+        x = cases.lay(case_of((256, 16, 8, 2), rows, decode=1), dtype=torch.bfloat16)
+        plan = evolve(x.plan, **{
+            name: getattr(x.plan, name).cuda()
+            for name in ("pages_BW", "kv_lens_B", "before_B", "write_T")
+        })  # fmt: skip
+        q, k, v, *pools = (t.cuda() for t in (x.q_TND, x.k_TGD, x.v_TGD, x.k_PpGD, x.v_PpGD))
+        step = AttentionStep(scale=0.1)
+        found += [ops.step(q, k, v, tuple(pools), plan, step).cpu() for _ in range(3)]
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[0], found[-1])
 
 
 @pytest.mark.parametrize("backend", [BACKEND, RAGGED], ids=lambda backend: backend.operation)

@@ -1,4 +1,4 @@
-"""The attention kernels with their grids and tiles, which follow from shapes alone."""
+"""What attention kernels are launched with, which follows from shapes alone; and prompts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from mstar_core.launch import launch
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.paged_attention import AttentionStep, PagedPlan
 from mstar_core.ops.ragged_attention import RaggedPlan
-from mstar_triton.attention.decode_kernels import combine_kernel, decode_kernel
 from mstar_triton.attention.prefill_kernels import prefill_kernel, prepare_kernel
-from mstar_triton.backend import AMD, FUSED, PROGRAMS, early
+from mstar_triton.backend import AMD, FUSED
 
 LOG2_E = 1.4426950408889634
 """Kernels take powers of two, so scores are scaled by this too."""
-MAX_SPLITS = 64
-SPLIT_TOKENS = 4096
-"""A program of a decode step reads no more keys of a full table than this, up to MAX_SPLITS."""
 Pools = tuple[Tensor, Tensor]
 
 
@@ -79,16 +75,6 @@ class Heads:
         }
 
 
-def splits_for(rows: int, kv_heads: int, tokens: int, block: int) -> int:
-    """How many programs share a row's keys: enough to fill a device, none without a tile of work.
-
-    ``tokens`` is what a row of the block table can hold; how long rows are is not known here.
-    """
-    fill = PROGRAMS // max(1, rows * kv_heads)
-    wanted = max(1, fill, -(-tokens // SPLIT_TOKENS))
-    return min(wanted, MAX_SPLITS, max(1, -(-tokens // (2 * block))))
-
-
 def flat(x: Tensor) -> Tensor:
     """``x`` with its last axis contiguous."""
     return x if x.stride(-1) == 1 else x.contiguous()
@@ -128,44 +114,6 @@ def prepare(
 def strides(x_TND: Tensor | None) -> tuple[int, int]:
     """Of a token and of a head."""
     return (0, 0) if x_TND is None else (x_TND.stride(0), x_TND.stride(1))
-
-
-def decode(
-    heads: Heads, new: tuple[Tensor, Tensor | None, Tensor | None], pools: Pools,
-    plan: PagedPlan, step: AttentionStep, out: Tensor,
-) -> None:  # fmt: skip
-    """One query of each row, or of each row of the lead, into ``out``.
-
-    With a key and value in ``new`` these are written too; norms and rope are those of ``step``.
-    """
-    q, k, v = (None if x is None else flat(x) for x in new)
-    gate = None if step.gate_TND is None else flat(step.gate_TND)
-    rows = plan.lead_rows if plan.num_lead_1 is not None else len(plan.kv_lens_B)
-    N, G, D, p = heads.num_heads, heads.num_kv_heads, heads.head_dim, pools[0].shape[1]
-    pages_BW = flat(plan.pages_BW)
-    splits = splits_for(rows, G, pages_BW.shape[1] * p, heads.keys)
-    parts = stats = None
-    if splits > 1:
-        parts = torch.empty((rows, N, splits, D), dtype=torch.float32, device=out.device)
-        stats = torch.empty((rows, N, splits, 2), dtype=torch.float32, device=out.device)
-    norms = around(step)
-    launch(
-        decode_kernel[(rows, G, splits)],
-        q, k, v, *pools, gate, out, parts, stats,
-        pages_BW, plan.kv_lens_B.contiguous(), plan.write_T.contiguous(), plan.num_lead_1, *norms,
-        *strides(q), *strides(k), *strides(v), *strides(gate), pools[0].stride(1),
-        pools[0].stride(2), pages_BW.stride(0), p, step.scale * LOG2_E, step.eps,
-        N=N, R=heads.group, D=D, ROT=0 if norms[2] is None else norms[2].shape[-1], SPLITS=splits,
-        BLOCK_M=max(16, pow2(heads.group)), BLOCK_D=heads.block_d, BLOCK_S=heads.keys,
-        **early(out, plan.num_lead_1 is None), **heads.options(3),
-    )  # fmt: skip
-    if splits > 1:
-        launch(
-            combine_kernel[(rows, N)],
-            parts, stats, gate, out, plan.num_lead_1, *strides(gate),
-            N=N, D=D, SPLITS=splits, BLOCK_D=heads.block_d, BLOCK_S=pow2(splits),
-            **early(out, plan.num_lead_1 is None), **FUSED,
-        )  # fmt: skip
 
 
 def prefill(

@@ -7,30 +7,71 @@ import triton.language as tl
 
 
 @triton.jit
-def prepared(ptr, at_M, d, ok, norm_ptr, cos_ptr, sin_ptr, eps, D: tl.constexpr, ROT: tl.constexpr):
-    """Heads ``[M, D]`` at offsets ``at_M``, normed and turned, in their dtype.
+def pair_of(d, ROT: tl.constexpr):
+    """The feature that each of the first ROT is turned with."""
+    return tl.where(d < ROT // 2, d + ROT // 2, d - ROT // 2)
 
-    A feature is turned with its pair, which is loaded a second time: no exchange between threads.
+
+@triton.jit
+def read(ptr, at_M, d, ok, ROT: tl.constexpr):
+    """Heads ``[M, D]`` at offsets ``at_M``, and for each feature its pair.
+
+    Pairs are loaded a second time: no exchange between threads.
     """
     x = tl.load(ptr + at_M[:, None] + d[None, :], mask=ok, other=0)
+    y = x
+    if ROT > 0:
+        at = at_M[:, None] + pair_of(d, ROT)[None, :]
+        y = tl.load(ptr + at, mask=ok & (d < ROT)[None, :], other=0)
+    return x, y
+
+
+@triton.jit
+def weights_of(norm_ptr, d, D: tl.constexpr, ROT: tl.constexpr):
+    """fp32 ``[D]``: the norm's weight of each feature and of its pair, where there is a norm."""
+    weight = tl.zeros(d.shape, tl.float32)
+    pair = weight
+    if norm_ptr is not None:
+        weight = tl.load(norm_ptr + d, mask=d < D, other=0).to(tl.float32)
+        if ROT > 0:
+            pair = tl.load(norm_ptr + pair_of(d, ROT), mask=d < ROT, other=0).to(tl.float32)
+    return weight, pair
+
+
+@triton.jit
+def angles_of(cos_ptr, sin_ptr, at, d, ROT: tl.constexpr):
+    """fp32 ``[D]``: what each feature is turned by, if any is."""
+    cos = tl.zeros(d.shape, tl.float32)
+    sin = cos
+    if ROT > 0:
+        cos = tl.load(cos_ptr + at + d, mask=d < ROT, other=1).to(tl.float32)
+        sin = tl.load(sin_ptr + at + d, mask=d < ROT, other=0).to(tl.float32)
+        sin = tl.where(d < ROT // 2, -sin, sin)
+    return cos, sin
+
+
+@triton.jit
+def met(heads, weights, angles, norm_ptr, eps, D: tl.constexpr, ROT: tl.constexpr):
+    """What was :func:`read`, normed and turned, in its dtype."""
+    x, y = heads
     dtype = x.dtype
     if norm_ptr is not None:
         x32 = x.to(tl.float32)
-        inverse = tl.rsqrt(tl.sum(x32 * x32, 1) / D + eps)
-        weight = tl.load(norm_ptr + d, mask=d < D, other=0).to(tl.float32)
-        x = (x32 * inverse[:, None] * weight[None, :]).to(dtype)
-    if cos_ptr is not None:
-        turned = d < ROT
-        other = tl.where(d < ROT // 2, d + ROT // 2, d - ROT // 2)
-        y = tl.load(ptr + at_M[:, None] + other[None, :], mask=ok & turned[None, :], other=0)
-        if norm_ptr is not None:
-            weight = tl.load(norm_ptr + other, mask=turned, other=0).to(tl.float32)
-            y = (y.to(tl.float32) * inverse[:, None] * weight[None, :]).to(dtype)
-        cos = tl.load(cos_ptr + d, mask=turned, other=1).to(tl.float32)
-        sin = tl.load(sin_ptr + d, mask=turned, other=0).to(tl.float32)
-        sin = tl.where(d < ROT // 2, -sin, sin)
+        inverse = tl.rsqrt(tl.sum(x32 * x32, 1) / D + eps)[:, None]
+        x = (x32 * inverse * weights[0][None, :]).to(dtype)
+        y = (y.to(tl.float32) * inverse * weights[1][None, :]).to(dtype)
+    if ROT > 0:
+        cos, sin = angles
         x = (x.to(tl.float32) * cos[None, :] + y.to(tl.float32) * sin[None, :]).to(dtype)
     return x
+
+
+@triton.jit
+def prepared(ptr, at_M, d, ok, norm_ptr, cos_ptr, sin_ptr, eps, D: tl.constexpr, ROT: tl.constexpr):
+    """Heads ``[M, D]`` at offsets ``at_M``, normed and turned, in their dtype."""
+    heads = read(ptr, at_M, d, ok, ROT)
+    weights = weights_of(norm_ptr, d, D, ROT)
+    return met(heads, weights, angles_of(cos_ptr, sin_ptr, 0, d, ROT), norm_ptr, eps, D, ROT)
 
 
 @triton.jit
@@ -57,9 +98,14 @@ def cells_of(pages_ptr, position, ok, page_tokens):
 
 
 @triton.jit
+def gate_of(gate_ptr, at_M, d, ok):
+    """fp32: the gate at ``at_M``, before its sigmoid."""
+    return tl.load(gate_ptr + at_M[:, None] + d[None, :], mask=ok, other=0).to(tl.float32)
+
+
+@triton.jit
 def keep(o_MD, gate_ptr, at_M, d, ok):
     """``o_MD`` times the sigmoid of the gate at ``at_M``; without a gate itself."""
     if gate_ptr is not None:
-        gate = tl.load(gate_ptr + at_M[:, None] + d[None, :], mask=ok, other=0).to(tl.float32)
-        o_MD = o_MD / (1 + tl.exp(-gate))
+        o_MD = o_MD / (1 + tl.exp(-gate_of(gate_ptr, at_M, d, ok)))
     return o_MD
