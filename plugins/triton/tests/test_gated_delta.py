@@ -5,7 +5,7 @@ import torch
 from attrs import evolve, fields
 
 from mstar_core.ops.backend import BindRequest
-from mstar_core.ops.gated_delta import cases, reference
+from mstar_core.ops.gated_delta import cases, contract, reference
 from mstar_triton.gated_delta.backend import BACKEND
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
@@ -32,11 +32,13 @@ def there(record, device):
     )
 
 
-def both(case, device, dtype=torch.float32):
+def both(case, device, dtype=torch.float32, change=None):
     """``((out, pools) of the kernels, of the definition)``, with strided inputs."""
     found = []
     for step in (BACKEND.bind(request_of(case, dtype)).step, reference.step):
         x = cases.lay(case, dtype=dtype, garbage=float("nan"))
+        if change is not None:
+            change(x)
         plan, pools, weights = (there(r, device) for r in (x.plan, x.pools, x.weights))
         parts = [x.qkv_TC, x.z_TV, x.b_TH, x.a_TH]
         packed = torch.cat(parts, -1).to(device)  # as one projection leaves them
@@ -91,6 +93,39 @@ def test_a_mixed_step_of_wide_heads_is_the_definition(v_heads, device):
         num_v_heads=v_heads, k_dim=128, v_dim=64,
     )  # fmt: skip
     assert_same(both(case, device))
+
+
+def equal_keys(x):
+    """Every token has the keys of the first."""
+    x.qkv_TC[:, 64:128] = x.qkv_TC[0, 64:128]
+
+
+def large_values(x):
+    """The output passes the range of fp16 before its norm."""
+    x.qkv_TC.mul_(1e4)
+
+
+def values_that_drop(x):
+    """Some chunks have values a millionth of the others', and all decay fast."""
+    x.qkv_TC[64:128] *= 1e-3
+    x.qkv_TC[:64] *= 1e3
+    x.a_TH.mul_(20).add_(5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
+@each_device
+@pytest.mark.parametrize("change", [equal_keys, large_values, values_that_drop])
+def test_a_prompt_in_bf16_is_near_the_definition(change, device):
+    """Its products are of fp16: nothing passes their range, and little is lost at its end."""
+    case = cases.Case(
+        name="hard", rows=((150, True), (70, False)), num_k_heads=1, num_v_heads=1,
+        k_dim=64, v_dim=80,
+    )  # fmt: skip
+    (out, window, state), wanted = both(case, device, torch.bfloat16, change)
+    near = contract.TOLERANCE[torch.bfloat16]
+    assert_same(((out, window), wanted[:2]), near)
+    largest = wanted[2].nan_to_num().abs().max()
+    assert_same(((state / largest,), (wanted[2] / largest,)), 1e-2)
 
 
 @pytest.mark.gpu

@@ -1,9 +1,9 @@
-"""``gated_delta``: a decode step is two kernels, a prefill step four."""
+"""``gated_delta``: a decode step is one or two kernels, a prefill step four."""
 
 from __future__ import annotations
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from mstar_core.errors import Refusal
@@ -11,8 +11,9 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import GatedDelta, GatedDeltaRows, GdnPools, GdnWeights
 from mstar_core.ops.gated_delta.contract import OPERATION
 from mstar_core.ops.gated_delta.limits import beyond_silu
-from mstar_triton.backend import TritonBackend
-from mstar_triton.gated_delta.launches import Projections, Sizes, decode, prefill
+from mstar_triton.backend import Cells, TritonBackend
+from mstar_triton.gated_delta.launches import Projections, Sizes, decode
+from mstar_triton.gated_delta.prefill_launches import prefill
 
 WIDEST = 128
 """Key and value features of a head."""
@@ -23,6 +24,7 @@ class Mixer:
     """The operation for heads of one size."""
 
     sizes: Sizes
+    cells: Cells = field(factory=Cells)
 
     def step(
         self,
@@ -38,7 +40,7 @@ class Mixer:
         x = Projections.of(qkv_TC, z_TV, b_TH, a_TH)
         out_TV = torch.empty(z_TV.shape, dtype=qkv_TC.dtype, device=qkv_TC.device)
         if plan.decode or plan.num_lead_1 is not None:
-            decode(self.sizes, x, weights, pools, plan, out_TV)
+            decode(self.sizes, x, weights, pools, plan, self.cells, out_TV)
         if not plan.decode:
             prefill(self.sizes, x, weights, pools, plan, out_TV)
         return out_TV

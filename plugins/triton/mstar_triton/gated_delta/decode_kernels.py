@@ -1,4 +1,4 @@
-"""One token of each row: what its channels become, then each state by parts and the gated norm.
+"""One token of each of many rows: what its channels become, then each state by parts, normed.
 
 ::
 

@@ -8,6 +8,9 @@
     finish   gated norm                                    tokens x heads     (token_kernels.py)
 
 A chunk belongs to one row; how many there are follows from the tokens and rows of the bucket.
+
+With bf16 for inputs products are of fp16, which is as fine as tf32 and finer than bf16: of what is
+bounded by its norms as it is, of values and states in a unit of their chunk.
 """
 
 from __future__ import annotations
@@ -16,47 +19,41 @@ import triton
 import triton.language as tl
 
 from mstar_triton.attention.rows_kernels import block_of_row
-from mstar_triton.gated_delta.rows_kernels import log_decay, slide_window
+from mstar_triton.gated_delta.rows_kernels import FULL, LONG, log_decay, slide_window
 
 CHUNK = tl.constexpr(64)
-PART = tl.constexpr(16)
-"""Rows of a chunk that are solved one after the other; the four parts then by products."""
 
 
 @triton.jit
-def inverse(system, PRECISION: tl.constexpr):
+def inverse(system, element: tl.constexpr, PRECISION: tl.constexpr):
     """Of a unit lower triangular matrix, given below its diagonal: ``[CHUNK, CHUNK]`` fp32.
 
-    The parts on the diagonal are solved row by row, all four at once. What is left is nilpotent
-    of four parts, so its geometric series has four terms.
+    Blocks on the diagonal are joined in pairs, from one row each to all of them. No entry of theirs
+    passes 1: each says how much of one token's value a later token takes back.
     """
     i, j = tl.arange(0, CHUNK)[:, None], tl.arange(0, CHUNK)[None, :]
-    same = i // PART == j // PART
-    solved = tl.where(same, -system, 0.0)
-    for r in range(1, PART):
-        chosen = i % PART == r
-        factor = tl.sum(tl.where(chosen, solved, 0.0), 0)
-        more = tl.sum(factor[:, None] * solved, 0)
-        solved += tl.where(chosen & same, more[None, :], 0.0)
-    solved += tl.where(i == j, 1.0, 0.0)
-    left = tl.dot(solved, tl.where(same, 0.0, system), input_precision=PRECISION)
-    squared = tl.dot(left, left, input_precision=PRECISION)
-    solved += tl.dot(squared, solved, input_precision=PRECISION)
-    return solved - tl.dot(left, solved, input_precision=PRECISION)
+    solved = tl.where(i // 2 == j // 2, tl.where(i == j, 1.0, -system), 0.0)
+    for level in tl.static_range(1, 6):
+        size = 2**level
+        beside = (i // size != j // size) & (i // (2 * size) == j // (2 * size))
+        x = solved.to(element)
+        y = tl.dot(tl.where(beside, system, 0.0).to(element), x, input_precision=PRECISION)
+        solved -= tl.dot(x, y.to(element), input_precision=PRECISION)
+    return solved
 
 
 @triton.jit
 def chunk_kernel(
-    mixed_ptr, b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, slots_ptr, starts_ptr, lens_ptr, lead_ptr,
-    values_ptr, reads_ptr, scores_ptr, since_ptr, left_ptr, b_row, a_row, B,
-    G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
-    PRECISION: tl.constexpr,
+    mixed_ptr, tops_ptr, b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, slots_ptr, starts_ptr, lens_ptr,
+    lead_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr, b_row, a_row, B,
+    G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
+    BLOCK_D: tl.constexpr, BLOCK_B: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One program per chunk and value head.
 
-    With the state S before the chunk, the corrected values are ``values - reads @ S``, and the
-    output is ``since * (q @ S) + scores @ corrected``; ``left`` is what decays until its end.
+    With the state S before the chunk, the corrected values are ``solved @ (v - since * (k @ S))``,
+    and the output is ``since * (q @ S) + scores @ corrected``, of queries that are ``LONG``;
+    ``left`` is what is left at the chunk's end. Its values add at most ``most`` to a state.
     """
     row, place = block_of_row(tl.program_id(0), lens_ptr, lead_ptr, B, CHUNK, BLOCK_B)
     if row >= B:
@@ -65,48 +62,55 @@ def chunk_kernel(
         return
     h = tl.program_id(1)
     g, H = h // R, G * R
-    i, d, e = tl.arange(0, CHUNK), tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_E)
-    t = tl.load(starts_ptr + row).to(tl.int64) + place * CHUNK + i
-    ok = place * CHUNK + i < tl.load(lens_ptr + row)
-    k_ok, v_ok = ok[:, None] & (d < D)[None, :], ok[:, None] & (e < E)[None, :]
-    kept = (tl.program_id(0) * H + h).to(tl.int64) * CHUNK + i
+    i, d = tl.arange(0, CHUNK), tl.arange(0, BLOCK_D)
+    start = tl.load(starts_ptr + row).to(tl.int64) + place * CHUNK
+    t, ok = start + i, place * CHUNK + i < tl.load(lens_ptr + row)
+    k_ok = ok[:, None] & (d < D)[None, :]
+    at = mixed_ptr + start * C + g * D + (i[:, None] * C + d[None, :])
+    q = tl.load(at, mask=k_ok, other=0)
+    k = tl.load(at + G * D, mask=k_ok, other=0)
     b = tl.load(b_ptr + t * b_row + h, mask=ok, other=0).to(tl.float32)
     a = tl.load(a_ptr + t * a_row + h, mask=ok, other=0).to(tl.float32)
     a_log, dt_bias = tl.load(a_log_ptr + h).to(tl.float32), tl.load(dt_bias_ptr + h).to(tl.float32)
     beta = tl.where(ok, tl.sigmoid(b), 0.0)
     decay = tl.where(ok, log_decay(a, a_log, dt_bias), 0.0)
-    # Summed per pair, as a difference of running sums loses small decays behind a large one.
-    later = i[:, None] > i[None, :]
-    between = tl.exp(tl.cumsum(tl.where(later, decay[:, None], 0.0), 0))
-    between = tl.where(i[:, None] >= i[None, :], between, 0.0)
-    since = tl.exp(tl.cumsum(decay, 0))
-    tl.store(since_ptr + kept, since)
-    left = tl.sum(tl.where(i[:, None] == CHUNK - 1, between, 0.0), 0)
-    tl.store(left_ptr + kept, left)
-    at = mixed_ptr + t[:, None] * C
-    q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0)
-    k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
+    # In fp64, as a difference of running sums loses small decays behind a large one.
+    decay = tl.maximum(decay, -1000.0).to(tl.float64)
+    total = tl.cumsum(decay, 0)
+    between = (total[:, None] - total[None, :]).to(tl.float32)
+    between = tl.exp(tl.where(i[:, None] >= i[None, :], between, -1000.0))
+    block = (tl.program_id(0) * H + h).to(tl.int64)
+    if tops_ptr is not None:
+        tops = tl.load(tops_ptr + t * H + h, mask=ok, other=0)
+        tl.store(most_ptr + block, tl.sum(tops, 0) * FULL)
+    kept = block * CHUNK + i
+    tl.store(since_ptr + kept, tl.exp(total.to(tl.float32)))
+    tl.store(left_ptr + kept, tl.exp((tl.sum(decay, 0) - total).to(tl.float32)))
+    square = kept[:, None] * CHUNK + i[None, :]
     k_t = tl.trans(k)
     scores = tl.dot(q, k_t, input_precision=PRECISION) * between
-    tl.store(scores_ptr + kept[:, None] * CHUNK + i[None, :], scores)
+    tl.store(scores_ptr + square, scores.to(k.dtype))
     system = tl.dot(k, k_t, input_precision=PRECISION) * between * beta[:, None]
-    solved = inverse(tl.where(later, system, 0.0), PRECISION)
-    v = tl.load(at + 2 * G * D + h * E + e[None, :], mask=v_ok, other=0) * beta[:, None]
-    values = tl.dot(solved, v, input_precision=PRECISION)
-    tl.store(values_ptr + kept[:, None] * E + e[None, :], values, mask=(e < E)[None, :])
-    reads = tl.dot(solved, k * (beta * since)[:, None], input_precision=PRECISION)
-    tl.store(reads_ptr + kept[:, None] * D + d[None, :], reads, mask=(d < D)[None, :])
+    system = tl.where(i[:, None] > i[None, :], system, 0.0)
+    solved = inverse(system, k.dtype, PRECISION) * beta[None, :]
+    tl.store(solved_ptr + square, solved.to(k.dtype))
 
 
 @triton.jit
 def scan_kernel(
-    qkv_ptr, mixed_ptr, values_ptr, reads_ptr, scores_ptr, since_ptr, left_ptr, conv_ptr, ssm_ptr,
-    slots_ptr, fresh_ptr, starts_ptr, lens_ptr, lead_ptr, o_ptr, qkv_row, conv_slot, ssm_slot, B,
+    qkv_ptr, mixed_ptr, tops_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr,
+    conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, starts_ptr, lens_ptr, lead_ptr, o_ptr,
+    qkv_row, conv_slot, ssm_slot, B,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr,
     K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, PART_E: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_B: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One program per row, value head and part of the value width; it holds ``S [D, PART_E]``."""
+    """One program per row, value head and part of the value width; it holds ``S [D, PART_E]``.
+
+    In fp16 a chunk's states and values are in one unit. No state, and no value that is taken from
+    one, passes ``bound``: keys are of length 1 and ``beta`` is at most 1, so that a column of S
+    grows at most by the values that are added, and shrinks by what decays.
+    """
     row, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     every = tl.arange(0, BLOCK_B)
     lens = tl.load(lens_ptr + every, mask=every < B, other=0)
@@ -115,9 +119,11 @@ def scan_kernel(
     length = tl.sum(tl.where(every == row, lens, 0), 0)
     block = tl.sum(tl.where(every < row, (lens + CHUNK - 1) // CHUNK, 0), 0)
     slot = tl.load(slots_ptr + row)
-    if (length == 0) | (slot == 0):
-        return
     g, H, held = h // R, G * R, tl.load(fresh_ptr + row) == 0
+    element: tl.constexpr = mixed_ptr.dtype.element_ty
+    HALF: tl.constexpr = element == tl.float16
+    if (slot == 0) | (length == 0):
+        return
     start = tl.load(starts_ptr + row).to(tl.int64)
     i, d = tl.arange(0, CHUNK), tl.arange(0, BLOCK_D)
     e = part * PART_E + tl.arange(0, PART_E)
@@ -125,27 +131,39 @@ def scan_kernel(
     held_d = d < tl.where(held, D, 0)
     state_ptr = ssm_ptr + slot * ssm_slot + h * D * E + d[:, None] * E + e[None, :]
     state = tl.load(state_ptr, mask=held_d[:, None] & in_e[None, :], other=0)
+    unit, inverse_unit, bound = 1.0, 1.0, tl.max(tl.abs(state)) * D**0.5
     for first in range(0, length, CHUNK):
-        ok, t = first + i < length, start + first + i
-        kept = (block * H + h).to(tl.int64) * CHUNK + i
-        k_ok = ok[:, None] & in_d[None, :]
-        read_at = reads_ptr + kept[:, None] * D + d[None, :]
-        value_at = values_ptr + kept[:, None] * E + e[None, :]
-        reads = tl.load(read_at, mask=in_d[None, :], other=0)
-        values = tl.load(value_at, mask=in_e[None, :], other=0)
-        corrected = values - tl.dot(reads, state, input_precision=PRECISION)
-        at = mixed_ptr + t[:, None] * C
-        q = tl.load(at + g * D + d[None, :], mask=k_ok, other=0)
-        since, left = tl.load(since_ptr + kept), tl.load(left_ptr + kept)
-        o = tl.dot(q, state, input_precision=PRECISION) * since[:, None]
-        scores = tl.load(scores_ptr + kept[:, None] * CHUNK + i[None, :])
-        o += tl.dot(scores, corrected, input_precision=PRECISION)
-        to = o_ptr + t[:, None] * (H * E) + h * E + e[None, :]
-        tl.store(to, o, mask=ok[:, None] & in_e[None, :])
-        k = tl.load(at + (G + g) * D + d[None, :], mask=k_ok, other=0)
-        whole = tl.sum(tl.where(i == CHUNK - 1, since, 0.0), 0)
-        k_left = tl.trans(k * left[:, None])
-        state = state * whole + tl.dot(k_left, corrected, input_precision=PRECISION)
+        ok, t = first + i < length, start + first
+        k_ok, v_ok = ok[:, None] & in_d[None, :], ok[:, None] & in_e[None, :]
+        at = mixed_ptr + t * C + (i[:, None] * C + g * D + d[None, :])
+        k = tl.load(at + G * D, mask=k_ok, other=0)
+        v_at = mixed_ptr + t * C + (i[:, None] * C + 2 * G * D + h * E + e[None, :])
+        new = tl.load(v_at, mask=v_ok, other=0).to(tl.float32)
+        place = (block * H + h).to(tl.int64)
+        if HALF:
+            most = tl.load(most_ptr + place)
+            unit = tl.maximum(bound + most, 1e-12) / FULL
+            inverse_unit = 1 / unit
+            new *= (tl.load(tops_ptr + t * H + i * H + h, mask=ok, other=0) * inverse_unit)[:, None]
+        kept = place * CHUNK
+        square = kept * CHUNK + (i[:, None] * CHUNK + i[None, :])
+        solved = tl.load(solved_ptr + square)
+        q = tl.load(at, mask=k_ok, other=0)
+        scores = tl.load(scores_ptr + square)
+        since, left = tl.load(since_ptr + kept + i), tl.load(left_ptr + kept + i)
+        whole = tl.load(since_ptr + kept + CHUNK - 1)
+        before = (state * inverse_unit).to(element)
+        new -= tl.dot(k, before, input_precision=PRECISION) * since[:, None]
+        new = tl.dot(solved, new.to(element), input_precision=PRECISION)
+        added = (new * left[:, None]).to(element)
+        state = state * whole + tl.dot(tl.trans(k), added, input_precision=PRECISION) * unit
+        o = tl.dot(q, before, input_precision=PRECISION) * since[:, None]
+        o += tl.dot(scores, new.to(element), input_precision=PRECISION)
+        o *= unit * D**-0.5 / LONG
+        to = o_ptr + t * (H * E) + (i[:, None] * (H * E) + h * E + e[None, :])
+        tl.store(to, o.to(o_ptr.dtype.element_ty), mask=v_ok)
+        if HALF:
+            bound = bound * whole + most
         block += 1
     tl.store(state_ptr, state, mask=in_d[:, None] & in_e[None, :])
     if part == 0:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+FULL = tl.constexpr(16384.0)
+"""The largest of what is kept in fp16 over a bound of it."""
+LONG = tl.constexpr(256.0)
+"""The length of queries in a prefill: what decays of their scores is no subnormal soon."""
+
 
 @triton.jit
 def silu(x):
