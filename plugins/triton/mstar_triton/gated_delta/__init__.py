@@ -1,1 +1,1 @@
-"""The gated delta rule: two kernels for a token of each row, four for prompts."""
+"""The gated delta rule: one or two kernels for a token of each row, four for prompts."""
