@@ -21,6 +21,7 @@ if DEVICE == "cpu":
 pytest.importorskip("triton")
 from mstar_qwen3_tts.columns import triton_backend, triton_launches  # noqa: E402
 
+pytestmark = [pytest.mark.gpu] if DEVICE == "cuda" else []
 DTYPES = [torch.float16]
 if DEVICE == "cuda":
     DTYPES.append(torch.bfloat16)
