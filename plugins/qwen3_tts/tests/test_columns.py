@@ -65,6 +65,9 @@ def close(found, want):
 
 
 CASES = {
+    "256 at once": ((64, 256, 7), 9, False, True, True),
+    "128 at once": ((96, 96, 7), 3, False, True, True),
+    "64 at once": ((64, 192, 2), 1, False, True, False),
     "dilated": ((24, 24, 7), 3, False, True, True),
     "wide": ((96, 40, 7), 9, False, True, False),
     "one channel": ((32, 1, 7), 1, False, True, False),
@@ -75,9 +78,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rate", [1, 4])
+@pytest.mark.parametrize("rate", [1, 4, 32])
 @pytest.mark.parametrize("case", CASES)
-def test_a_convolution_is_torchs_step_by_step(case, rate, dtype):
+def test_a_convolution_is_torchs_step_by_step(monkeypatch, case, rate, dtype):
+    """Of 32 columns an item, a step has more than a tile's."""
+    monkeypatch.setattr(triton_launches, "PROCESSORS", 1)
     (inputs, outputs, taps), dilation, by_channel, before, behind = CASES[case]
     kept = (taps - 1) * dilation
     weight = noise(outputs, 1 if by_channel else inputs, taps, seed=1)
