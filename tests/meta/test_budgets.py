@@ -49,6 +49,7 @@ def is_kernel(function):
 
 
 def ast_text(node):
+    node = getattr(node, "func", node)  # a decorator with arguments
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
