@@ -19,7 +19,6 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.plugins import Wiring, discover
 from mstar_core.plugins.load import load_one
 from mstar_triton import backend
-from mstar_triton.linear import streamed
 
 TARGETS = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
 POINTERS = {
@@ -80,6 +79,8 @@ def compile_for(target, launched, args, kwargs):
 def main(target, operation):
     JITFunction.__getitem__ = launch_of
     backend.AMD = TARGETS[target].backend == "hip"  # before the launches read it
+    from mstar_triton.linear import streamed
+
     streamed.hopper = lambda device: target == "sm_90"
     wiring = Wiring.of_core()
     (record,) = [record for record in discover() if record.name == "triton"]
