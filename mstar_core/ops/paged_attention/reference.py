@@ -58,14 +58,22 @@ def _over_pages(
     scale: float,
     mix: Mix,
 ) -> Tensor:
+    k_BSGD, v_BSGD = laid(pools, pages_BW, rows.kv_lens_B)
+    return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale, mix)
+
+
+def laid(
+    pools: tuple[Tensor, Tensor], pages_BW: Tensor, kv_lens_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``k_BSGD, v_BSGD`` of each row's pages (int64), in order; nothing unreadable is touched."""
     page_tokens = pools[0].shape[1]
-    at_BS = readable(pages_BW.shape[1] * page_tokens, rows.kv_lens_B)
+    at_BS = readable(pages_BW.shape[1] * page_tokens, kv_lens_B)
     cell_BS = pages_BW.gather(1, at_BS // page_tokens) * page_tokens + at_BS % page_tokens
     k_BSGD, v_BSGD = (
         pool.flatten(0, 1).index_select(0, cell_BS.flatten()).view(*at_BS.shape, *pool.shape[2:])
         for pool in pools
     )
-    return attend_rows(q_TND, k_BSGD, v_BSGD, rows, scale, mix)
+    return k_BSGD, v_BSGD
 
 
 def step(

@@ -11,6 +11,7 @@ from mstar_core.ops.functional import l2_norm
 from mstar_core.ops.gated_delta.delta import delta_step
 from mstar_core.ops.gated_delta.reference import Streams
 from mstar_core.ops.gated_delta.reference import _recur as over_rows
+from mstar_core.ops.paged_attention.reference import laid
 from mstar_flashinfer import delta_rule, gated_delta, sampling
 from mstar_flashinfer.attention import paged, planned
 
@@ -61,7 +62,7 @@ class Wrapper:
             max_q=int(spans.max()),
             decode=0,
         )
-        k, v = (pool[self.table].flatten(1, 2) for pool in paged_kv_cache)
+        k, v = laid(paged_kv_cache, self.table.long(), self.kv_lens)
         o = attend_rows(q, k, v, rows, self.scale, mix_exactly)
         assert len(q) == self.queries[-1]
         out.copy_(o)
@@ -106,7 +107,7 @@ def fake_xqa(
         kv_lens_B=seq_lens.view(torch.int32), before_B=None, q_starts_B=index,
         q_lens_B=torch.ones_like(index), max_q=1, decode=1,
     )  # fmt: skip
-    k, v = (pool[block_tables.long()].flatten(1, 2) for pool in kv_cache)
+    k, v = laid(kv_cache, block_tables.long(), rows.kv_lens_B)
     out.copy_(attend_rows(query, k, v, rows, bmm1_scale, mix_exactly))
     return out
 

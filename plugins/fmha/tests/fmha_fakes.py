@@ -3,6 +3,7 @@
 import torch
 
 from mstar_core.ops.attend import Rows, attend_rows, mix_exactly
+from mstar_core.ops.paged_attention.reference import laid
 from mstar_fmha.attention import Library
 from mstar_fmha.backend import FmhaPagedAttention
 
@@ -18,8 +19,7 @@ def given(kv_cache, block_tables, seq_lens, max_len, kv_layout):
     assert block_tables.is_contiguous()
     assert max_len == block_tables.shape[1] * kv_cache[0].shape[1]
     lens = seq_lens.view(torch.int32)
-    k, v = (pool[block_tables.long()].flatten(1, 2) for pool in kv_cache)
-    return k, v, lens
+    return *laid(kv_cache, block_tables.long(), lens), lens
 
 
 def trtllm_batch_decode_with_kv_cache(
