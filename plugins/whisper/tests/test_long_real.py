@@ -179,7 +179,7 @@ def test_the_last_word_is_there_at_any_length(engine, transcribe, clips, seconds
     assert times == sorted(times)
     assert all(0 <= time <= plan.duration for time in times)
     if room >= 0:
-        assert "than he was" in segments[-1].text
+        assert "".join(s.text for s in segments)[-40:].rstrip(" .").endswith("he was")
 
 
 @pytest.mark.parametrize("batched", [False, True])
