@@ -31,7 +31,8 @@ MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
 RATE = 24_000
 LENGTHS = (RATE, 30_001, 20 * FRAME, 25_077, 24_961, 2 * RATE + 1)
 EAGER = ("engine.graphs=off", "model.dtype=fp32")
-RESIDENT = ("engine.graphs=recorder", "engine.capture.tokens=[64]", "debug.row_check=true")
+FEW = "model.options.captured_frames=[1,4]"
+RESIDENT = ("engine.graphs=recorder", "engine.capture.tokens=[64]", "debug.row_check=true", FEW)
 PENALTY = SamplingSettings(repetition_penalty=1.05)
 
 
