@@ -7,9 +7,10 @@ from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.cases import normal, seeded
 from mstar_core.ops.functional import rms_norm
 from mstar_core.ops.linear import reference
+from mstar_triton.backend import Cells
 from mstar_triton.linear import streamed
 from mstar_triton.linear.backend import BACKEND
-from mstar_triton.linear.launches import MOST_ROWS, Arrivals, Ends, few_rows, taken, tiles
+from mstar_triton.linear.launches import MOST_ROWS, Ends, few_rows, taken, tiles
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 each_device = pytest.mark.parametrize("device", DEVICES)
@@ -88,12 +89,12 @@ def test_a_gate_stands_behind_both_products(ops, size, device):
 @each_device
 def test_parts_count_themselves_from_zero_to_zero(device):
     """So the next product, and every replay of a captured one, finds what the first one found."""
-    g, arrivals = seeded("parts"), Arrivals()
+    g, cells = seeded("parts"), Cells()
     x, weight = (normal(g, rows, 600).to(device, torch.float16) for rows in (5, 70))
-    first = few_rows(x, weight, Ends(), arrivals)
+    first = few_rows(x, weight, Ends(), cells)
     assert tiles(5, 70, 600, gated=False)["SPLITS"] == 4
     for _ in range(3):
-        assert torch.equal(few_rows(x, weight, Ends(), arrivals), first)
+        assert torch.equal(few_rows(x, weight, Ends(), cells), first)
     want = x.float() @ weight.float().T
     torch.testing.assert_close(first.float(), want, atol=0.1, rtol=1e-2)
 
@@ -110,7 +111,7 @@ STREAMED = [
 @pytest.mark.parametrize("size", STREAMED, ids=str)
 def test_a_streamed_product_is_that_of_fp32_and_its_cells_end_at_zero(size, dtype):
     T, K, N = size
-    g, arrivals = seeded(size), Arrivals()
+    g, cells = seeded(size), Cells()
     made = [normal(g, T, 2 * K)[:, :K], normal(g, 2 * N, K) * K**-0.5, normal(g, T, N)]
     x, weight, residual = (t.to("cuda", dtype) for t in made)
     bias, norm = normal(g, N).to("cuda", dtype), normal(g, K).to("cuda")
@@ -120,12 +121,12 @@ def test_a_streamed_product_is_that_of_fp32_and_its_cells_end_at_zero(size, dtyp
     near = {"atol": 4e-2, "rtol": 4e-2}
     for _ in range(3):
         ends = Ends(bias_F=bias, residual_TF=residual)
-        got = streamed.streamed(x, weight[:N].contiguous(), ends, arrivals)
+        got = streamed.streamed(x, weight[:N].contiguous(), ends, cells)
         torch.testing.assert_close(got.float(), wide[0] @ wide[1][:N].T + wide[3] + wide[2], **near)
-        got = streamed.streamed(x, weight, Ends(norm_H=norm, eps=1e-5, gated=True), arrivals)
+        got = streamed.streamed(x, weight, Ends(norm_H=norm, eps=1e-5, gated=True), cells)
         gate, up = (rms_norm(wide[0], norm, 1e-5) @ wide[1].T).chunk(2, -1)
         torch.testing.assert_close(got.float(), gate * gate.sigmoid() * up, **near)
-    assert all(not cells.any() for cells in arrivals._arrived.values())
+    assert all(not made.any() for made in cells._made.values())
 
 
 def test_streamed_tiles_follow_from_rows_and_outputs():

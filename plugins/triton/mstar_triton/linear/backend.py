@@ -13,10 +13,9 @@ from mstar_core.errors import Refusal
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.linear import Linear, reference
 from mstar_core.ops.linear.contract import OPERATION
-from mstar_triton.backend import TritonBackend
+from mstar_triton.backend import Cells, TritonBackend
 from mstar_triton.linear.launches import (
     DTYPES,
-    Arrivals,
     Ends,
     few_rows,
     gated,
@@ -31,7 +30,7 @@ class Products:
     """The operation; it keeps what the parts of a split product count themselves in."""
 
     def __init__(self) -> None:
-        self.arrivals = Arrivals()
+        self.cells = Cells()
 
     def linear(self, x_TH: Tensor, weight_FH: Tensor, bias_F: Tensor | None = None) -> Tensor:
         """See :class:`~mstar_core.ops.linear.contract.Product`."""
@@ -68,10 +67,10 @@ class Products:
     def _product(self, x_TH: Tensor, weight_FH: Tensor, ends: Ends) -> Tensor:
         """Streamed where the device can; else one row has a kernel, and a few have one."""
         if streams(x_TH, weight_FH):
-            return streamed(x_TH, weight_FH, ends, self.arrivals)
+            return streamed(x_TH, weight_FH, ends, self.cells)
         if len(x_TH) == 1:
             return one_row(x_TH, weight_FH, ends)
-        return few_rows(x_TH, weight_FH, ends, self.arrivals)
+        return few_rows(x_TH, weight_FH, ends, self.cells)
 
 
 class TritonLinear(TritonBackend):

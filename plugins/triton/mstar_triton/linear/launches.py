@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from mstar_core.launch import launch
 from mstar_core.ops.functional import rms_norm
-from mstar_triton.backend import AMD, FUSED, early
+from mstar_triton.backend import AMD, FUSED, Cells, early
 from mstar_triton.linear.kernels import few_rows_kernel, gate_kernel, norm_kernel, one_row_kernel
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -143,36 +143,27 @@ def narrow(block_m: int, share: int) -> tuple[int, int, int]:
     return 32, 4, 0
 
 
-class Arrivals:
-    """Where the parts of a split product are kept, and cells in which they count themselves.
+def split(
+    cells: Cells, device: torch.device, grid: tuple[int, ...], size: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Where programs ``(blocks, parts, ...)`` keep ``size`` fp32 sums each, and count themselves.
 
-    Whichever of a block's parts comes last sums them. The cells are zero before and after. They are
-    made when first used on a device, so not in a capture: before it a forward runs once.
+    Whichever of a block's parts comes last sums them. One part needs neither.
     """
-
-    def __init__(self) -> None:
-        self._arrived: dict[torch.device, Tensor] = {}
-
-    def parts(
-        self, device: torch.device, grid: tuple[int, ...], size: int
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """For programs ``(blocks, parts, ...)`` of ``size`` fp32 sums; nothing for one part."""
-        if grid[1] == 1:
-            return None, None
-        if device not in self._arrived:
-            self._arrived[device] = torch.zeros(WIDE, dtype=torch.int32, device=device)
-        parts = torch.empty((math.prod(grid), size), dtype=torch.float32, device=device)
-        return parts, self._arrived[device]
+    if grid[1] == 1:
+        return None, None
+    parts = torch.empty((math.prod(grid), size), dtype=torch.float32, device=device)
+    return parts, cells.of(device, math.prod(grid) // grid[1])
 
 
-def few_rows(x_TH: Tensor, weight_FH: Tensor, ends: Ends, arrivals: Arrivals) -> Tensor:
+def few_rows(x_TH: Tensor, weight_FH: Tensor, ends: Ends, cells: Cells) -> Tensor:
     """``[T, F]``, with gate, bias and residual in the same kernel; a norm is a kernel before."""
     if ends.norm_H is not None:
         x_TH = normed(x_TH, ends.norm_H, ends.eps)
     (T, K), N = x_TH.shape, len(weight_FH) // (2 if ends.gated else 1)
     out_TF, tile = x_TH.new_empty(T, N), tiles(T, N, K, ends.gated)
     grid = (triton.cdiv(N, tile["BLOCK_N"]), tile["SPLITS"])
-    parts, arrived = arrivals.parts(x_TH.device, grid, tile["BLOCK_M"] * tile["BLOCK_N"])
+    parts, arrived = split(cells, x_TH.device, grid, tile["BLOCK_M"] * tile["BLOCK_N"])
     launch(
         few_rows_kernel[grid],
         x_TH, weight_FH, ends.bias_F, ends.residual_TF, parts, arrived, out_TF, x_TH.stride(0),

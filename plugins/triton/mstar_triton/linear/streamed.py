@@ -13,8 +13,8 @@ import triton
 from torch import Tensor
 
 from mstar_core.launch import launch
-from mstar_triton.backend import AMD, FUSED, early
-from mstar_triton.linear.launches import HEAD, MOST_ROWS, WIDE, Arrivals, Ends, normed, pow2
+from mstar_triton.backend import AMD, FUSED, Cells, early
+from mstar_triton.linear.launches import HEAD, MOST_ROWS, WIDE, Ends, normed, pow2, split
 from mstar_triton.linear.streamed_kernels import streamed_kernel
 
 HOPPER = 9
@@ -77,7 +77,7 @@ def tiles(T: int, N: int, K: int, gated: bool) -> dict[str, int]:
     }
 
 
-def streamed(x_TH: Tensor, weight_FH: Tensor, ends: Ends, arrivals: Arrivals) -> Tensor:
+def streamed(x_TH: Tensor, weight_FH: Tensor, ends: Ends, cells: Cells) -> Tensor:
     """``[T, F]``, with norm, gate, bias and residual; a norm of many rows is a kernel before."""
     (T, K), N = x_TH.shape, len(weight_FH) // (2 if ends.gated else 1)
     tile, norm_H = tiles(T, N, K, ends.gated), ends.norm_H
@@ -89,7 +89,7 @@ def streamed(x_TH: Tensor, weight_FH: Tensor, ends: Ends, arrivals: Arrivals) ->
     out_TF, residual = x_TH.new_empty(T, N), ends.residual_TF
     columns = triton.cdiv(N, 32 if ends.gated else 64)
     grid = (columns, tile["SPLITS"], triton.cdiv(T, block_m))
-    parts, arrived = arrivals.parts(x_TH.device, grid, 64 * block_m)
+    parts, arrived = split(cells, x_TH.device, grid, 64 * block_m)
     launch(
         streamed_kernel[grid],
         x_TH, weight_FH, norm_H, ends.bias_F, residual, parts, arrived, out_TF,
