@@ -185,11 +185,12 @@ class KVResource(Resource):
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> KVPlan:
         before_B, pages_BW = cells["length"], cells["pages"]
-        place = placing_for(before_B.device)
-        table_BW, held_B, after_B, write_T = place(
-            before_B, pages_BW, rows.real_B, self.page_tokens
-        )
-        if not rows.span:
+        if rows.span:
+            place = placing_for(before_B.device)
+            placed = place(before_B, pages_BW, rows.real_B, self.page_tokens)
+            table_BW, held_B, after_B, write_T = placed
+        else:  # a pool that is full has no next place
+            table_BW, held_B = pages_BW.int(), before_B.int()
             after_B, write_T = held_B, torch.zeros_like(before_B)
         return KVPlan(
             pages_BW=table_BW,

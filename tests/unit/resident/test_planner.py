@@ -276,6 +276,15 @@ def test_a_read_only_pool_keeps_its_row_and_its_length_is_read_and_never_advance
         right(tables, a)
 
 
+def test_a_read_only_pool_may_be_full():
+    """No place is looked for behind its last token: its table has none."""
+    tables = two_pools()
+    (a,) = opened(tables, 32)
+    seen = tables.step([a], rows=2)
+    assert differences(seen.host["cross_kv"], seen.resident["cross_kv"]) == []
+    assert seen.resident["cross_kv"].kv_lens_B.tolist() == [32, 0]
+
+
 def test_a_read_only_pool_that_a_host_step_moved_is_brought_up_to_date():
     tables = two_pools()
     (a,) = opened(tables, 3)
