@@ -1,7 +1,9 @@
-"""A tiny server of OpenAI's protocol over real sockets: it says what it is told to say."""
+"""A tiny server of OpenAI's protocol over real sockets, and Triton's interpreter."""
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -192,3 +194,18 @@ def wire():
     for made in (answer, chunked, event, chat_chunk, completion_of):
         setattr(Wire, made.__name__, staticmethod(made))
     return Wire
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """``interpreted(file)``: its tests pass in a process whose Triton interprets; none skips."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+    def run(file):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "passed" in done.stdout
+        assert "skipped" not in done.stdout
+
+    return run

@@ -1,6 +1,5 @@
 """The kernels of a resident step: what defines them, Triton's without a GPU, and who is chosen."""
 
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,14 +54,8 @@ def test_only_the_narrow_cells_of_real_rows_advance(store):
 
 
 @needs_triton
-def test_the_triton_kernels_are_the_definitions_in_the_interpreter(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    cases = Path(__file__).with_name("interpreted.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
-    assert "skipped" not in done.stdout
+def test_the_triton_kernels_are_the_definitions_in_the_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted.py"))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Where the tokens of a decode step go: what defines it, and the kernel without a GPU."""
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,13 +23,8 @@ def test_a_token_goes_behind_those_that_are_held_and_padding_to_cell_0():
 
 
 @needs_triton
-def test_the_kernel_is_the_definition_in_the_interpreter(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    cases = Path(__file__).with_name("interpreted_places.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+def test_the_kernel_is_the_definition_in_the_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_places.py"))
 
 
 @needs_triton
