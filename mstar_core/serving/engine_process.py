@@ -6,6 +6,7 @@ supervisor says so or is gone, and by itself, with :data:`FAULT`, when the engin
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import signal
@@ -72,6 +73,8 @@ class EngineProcess:
         )
         child.laps.mark_parts(engine.report.seconds)
         self._engine = engine
+        gc.collect()
+        gc.freeze()  # it stays to the end: to go through it again and again would hold steps up
         host.serve(engine.driver)
         _thread("watch", lambda: self._watch(engine))
         facts = {

@@ -1,5 +1,6 @@
 """The engine in process, in a closed loop."""
 
+import gc
 import json
 import threading
 
@@ -60,6 +61,24 @@ def test_as_many_are_open_as_were_asked_for_until_none_is_left(engine):
     assert len(ClosedLoop(Watched(), counts.append).run(requests, 4)) == 12
     assert counts == list(range(1, 13))
     assert most == [1, 2, 3, 4] + [4] * 8
+
+
+def test_garbage_that_was_there_before_is_left_alone_while_requests_run(engine):
+    frozen = []
+
+    class Watched:
+        """The engine, and how much is left alone whenever a request is let in."""
+
+        front = engine.front
+
+        def submit(self, request, listener):
+            frozen.append(gc.get_freeze_count())
+            engine.submit(request, listener)
+
+    before = gc.get_freeze_count()
+    measure(Watched(), shape(requests=3))
+    assert min(frozen) > before + 10_000
+    assert gc.get_freeze_count() <= before
 
 
 def test_a_request_that_is_refused_is_counted_and_the_loop_goes_on(engine):
