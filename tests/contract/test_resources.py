@@ -55,7 +55,7 @@ class TestRaggedAttentionKeepsTheContract(ResourceContract):
 
 class TestPositionKeepsTheContract(ResourceContract):
     key = "position"
-    stream_fields = ("positions_T", "index_T")
+    stream_fields = ("index_T", "offset_T")
 
     def build(self, world):
         world.build(PositionResource, "position", {"rotary_dim": 4})

@@ -6,6 +6,7 @@ import torch
 from mstar_core.engine.device import open_device
 from mstar_core.resident.kernels import TORCH, kernels_for
 from mstar_core.resources.kv.placing import place, placing_for
+from mstar_core.resources.position.turning import turn, turning_for
 from mstar_core.testing.cores import open_ledger, run_all
 from mstar_core.testing.ledger import continuation, ledger_request
 from mstar_core.testing.tables import TableKernelsConformance
@@ -77,6 +78,15 @@ def test_the_places_of_a_step_are_those_of_the_definition():
     for mine, theirs in zip(placing_for(cells.device)(*given), place(*given), strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("T", [1, 16, 3000])
+def test_positions_turn_as_by_the_definition(T):
+    cells = torch.randint(0, 1 << 18, (T, 3), device="cuda")
+    frequency = 1e7 ** -torch.linspace(0, 1, 64, device="cuda")
+    given = cells[:, 1], cells[:, 2] % 900 - 450, frequency
+    for mine, theirs in zip(turning_for(cells.device)(*given), turn(*given), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-7, rtol=0)
 
 
 @pytest.mark.parametrize("in_flight", [0, 1, 2, 3])

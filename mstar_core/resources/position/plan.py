@@ -7,9 +7,12 @@ from mstar_core.step import Plan, Staged, plan_class
 
 @plan_class
 class PositionPlan(Plan):
-    """Where each packed token stands in its stream; 0 for padding."""
+    """Where each packed token stands in its stream; 0 for padding.
 
-    positions_T: Staged
-    """int64, the position that is encoded: the index plus the request's offset."""
+    The position that is encoded is the sum of both; whoever needs it adds them.
+    """
+
     index_T: Staged
     """int64, the number of tokens before it."""
+    offset_T: Staged
+    """int64, the offset of the token's request."""

@@ -25,6 +25,7 @@ from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.packing import positions
 from mstar_core.resources.position.config import PositionConfig, PositionOptions
 from mstar_core.resources.position.plan import PositionPlan
+from mstar_core.resources.position.turning import turning_for
 from mstar_core.resources.resident import Column, ResidentRows
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Lease, Plan, ResourceStep
@@ -73,11 +74,13 @@ class PositionResource(Resource):
 
     def rope(self, plan: PositionPlan) -> tuple[Tensor, Tensor]:
         """``cos_TR, sin_TR`` float32 of each token's position; features i and i + R/2 share one."""
-        return _turn(plan.positions_T[:, None] * self.frequency_R)
+        turn = turning_for(self.frequency_R.device)
+        return turn(plan.index_T, plan.offset_T, self.frequency_R)
 
     def rope3(self, positions_3T: Tensor) -> tuple[Tensor, Tensor]:
         """``cos_TR, sin_TR`` of explicit time, height and width positions (int64 ``[3, T]``)."""
-        return _turn(positions_3T[self.axis_R].T * self.frequency_R)
+        angle_TR = positions_3T[self.axis_R].T * self.frequency_R
+        return angle_TR.cos(), angle_TR.sin()
 
     def check(self, opening: Opening) -> None:
         given = opening.settings.get("position", {})
@@ -106,9 +109,9 @@ class PositionResource(Resource):
         at_T = positions(self.length[step.handles_B], step.spans_B)
         num_tokens = step.num_tokens if lease is None else lease.bucket.tokens
         both_2T = np.zeros((2, num_tokens), dtype=np.int64)
-        both_2T[0, : len(at_T)] = at_T + np.repeat(self.offset[step.handles_B], step.spans_B)
-        both_2T[1, : len(at_T)] = at_T
-        return PositionPlan(positions_T=both_2T[0], index_T=both_2T[1])
+        both_2T[0, : len(at_T)] = at_T
+        both_2T[1, : len(at_T)] = np.repeat(self.offset[step.handles_B], step.spans_B)
+        return PositionPlan(index_T=both_2T[0], offset_T=both_2T[1])
 
     def reuse_refusal(self) -> Refusal | None:
         return None
@@ -128,8 +131,7 @@ class PositionResource(Resource):
     def resident_plan(
         self, cells: Mapping[str, Tensor], rows: ResidentRows, upstream: Mapping[str, Plan]
     ) -> PositionPlan:
-        index_T = cells["length"]
-        return PositionPlan(positions_T=index_T + cells["offset"], index_T=index_T)
+        return PositionPlan(index_T=cells["length"], offset_T=cells["offset"])
 
     def commit(self, step: ResourceStep) -> None:
         self.length[step.handles_B] += step.spans_B
@@ -148,7 +150,3 @@ def axes(options: PositionOptions) -> np.ndarray:
     for axis in (1, 2):
         axis_r[axis : options.sections[axis] * 3 : 3] = axis
     return axis_r
-
-
-def _turn(angle_TR: Tensor) -> tuple[Tensor, Tensor]:
-    return angle_TR.cos(), angle_TR.sin()

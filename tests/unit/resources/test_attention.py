@@ -67,7 +67,7 @@ def test_a_stream_in_any_pieces_beside_another_equals_the_whole(world, cuts, lea
 def world_positions(n):
     from mstar_core.resources.position import PositionPlan
 
-    return PositionPlan(positions_T=torch.arange(n), index_T=torch.arange(n))
+    return PositionPlan(index_T=torch.arange(n), offset_T=torch.zeros(n, dtype=torch.int64))
 
 
 def turn(x_TND, cos_TR, sin_TR):

@@ -24,10 +24,11 @@ def test_positions_are_shifted_by_the_offset_and_the_index_is_not():
     world = World()
     world.build(PositionResource, "position", {"rotary_dim": 4})
     a, b = world.open(with_offset(-2)), world.open()
-    assert run(world, a, b, spans=[3, 2]).positions_T.tolist() == [-2, -1, 0, 0, 1]
+    plan = run(world, a, b, spans=[3, 2])
+    assert (plan.index_T + plan.offset_T).tolist() == [-2, -1, 0, 0, 1]
     plan = run(world, b, a, lease=prefill_lease(3, 4))
-    assert plan.positions_T.tolist() == [2, 1, 0, 0]
     assert plan.index_T.tolist() == [2, 3, 0, 0]
+    assert plan.offset_T.tolist() == [0, -2, 0, 0]
 
 
 def test_an_offset_that_is_no_number_is_refused_at_the_door():
@@ -38,7 +39,7 @@ def test_an_offset_that_is_no_number_is_refused_at_the_door():
 
 def test_rope_turns_features_in_halves():
     position = World().build(PositionResource, "position", {"rotary_dim": 4, "theta": 100.0})
-    plan = PositionPlan(positions_T=torch.tensor([0, 3]), index_T=torch.tensor([0, 3]))
+    plan = PositionPlan(index_T=torch.tensor([0, 5]), offset_T=torch.tensor([0, -2]))
     cos, sin = position.rope(plan)
     want = [3.0, 3.0 / 10.0]
     torch.testing.assert_close(cos, torch.tensor([[1.0] * 4, [math.cos(x) for x in want * 2]]))
@@ -67,7 +68,7 @@ def test_text_has_the_same_angles_with_and_without_axes():
     mrope = World().build(PositionResource, "position", MROPE)
     rope = World().build(PositionResource, "position", {"rotary_dim": 64, "theta": 1e7})
     at = torch.arange(100)
-    plan = PositionPlan(positions_T=at, index_T=at)
+    plan = PositionPlan(index_T=at, offset_T=torch.zeros_like(at))
     want = rope.rope(plan)
     for got in (mrope.rope(plan), mrope.rope3(at.expand(3, -1))):
         assert torch.equal(got[0], want[0])
