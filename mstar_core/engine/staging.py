@@ -199,9 +199,21 @@ def pack_reads(outputs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, ReadPla
         places[name] = (_NUMPY[value.dtype], tuple(value.shape), at, size)
         pieces.append(value.reshape(-1).view(torch.uint8))
         at += size
-    if len(pieces) == 1:
-        return pieces[0], places
-    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.uint8), places
+    if not pieces:
+        return torch.zeros(0, dtype=torch.uint8), places
+    whole = _end_to_end(pieces, at)
+    return torch.cat(pieces) if whole is None else whole, places
+
+
+def _end_to_end(pieces: Sequence[Tensor], size: int) -> Tensor | None:
+    """The bytes of pieces that already lie so in one memory, as they lie; else None."""
+    start, owner = pieces[0].storage_offset(), pieces[0].untyped_storage().data_ptr()
+    at = start
+    for piece in pieces:
+        if piece.storage_offset() != at or piece.untyped_storage().data_ptr() != owner:
+            return None
+        at += piece.numel()
+    return pieces[0].as_strided((size,), (1,), start)
 
 
 @define(eq=False)

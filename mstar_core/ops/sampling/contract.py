@@ -25,9 +25,10 @@ noise
     see :mod:`mstar_core.ops.sampling.noise`, which a backend must reproduce bit for bit up to the
     two logarithms. Row, batch and step play no part.
 
-``logprob_B`` is the log-softmax of the ruled logits at the chosen id, without temperature; it may
-be -inf, where only masked ids are left. ``finite_B`` is whether every *raw* logit of the row is
-finite. A row of NaN changes no other row, and its id is still one of the vocabulary.
+``logprob_B`` is the log-softmax of the ruled logits at the chosen id, without temperature; what is
+less likely than ``LEAST_LOGPROB``, or masked, is told as that: a finite number. ``finite_B`` is
+whether every *raw* logit of the row is finite. A row of NaN changes no other row, and its id is
+still one of the vocabulary.
 
 Ids that must never be sampled are -inf in the ruled logits, or cut off by passing a narrower view.
 """
@@ -45,6 +46,8 @@ from mstar_core.ops.sampling.plans import EnterPlan, PenaltyPlan, SamplePlan
 OPERATION = "sampling"
 GREEDY_BELOW = 1e-5
 """A temperature below this is greedy."""
+LEAST_LOGPROB = -9999.0
+"""No log-probability is less."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-4, torch.float16: 1e-4}
 """Largest absolute difference of log-probabilities; ids are equal where no two nearly tie."""
 
@@ -68,7 +71,7 @@ class Sampled:
     ids_B: Tensor
     """int64, in the vocabulary."""
     logprob_B: Tensor
-    """fp32, of the chosen id among the ruled logits."""
+    """fp32, of the chosen id among the ruled logits; ``LEAST_LOGPROB`` at least."""
     finite_B: Tensor
     """bool, every raw logit of the row is finite."""
     top_ids_BK: Tensor | None = None

@@ -7,7 +7,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mstar_core.ops.sampling.contract import GREEDY_BELOW, PenaltyRows, Sample, Sampled
+from mstar_core.ops.sampling.contract import (
+    GREEDY_BELOW,
+    LEAST_LOGPROB,
+    PenaltyRows,
+    Sample,
+    Sampled,
+)
 from mstar_core.ops.sampling.noise import gumbel
 from mstar_core.ops.sampling.plans import EnterPlan, PenaltyPlan, SamplePlan
 
@@ -86,10 +92,10 @@ def sample(
     top_ids_BK = top_logprobs_BK = None
     if plan.top_logprobs:
         top_BK, top_ids_BK = x.topk(min(plan.top_logprobs, x.shape[-1]), -1)
-        top_logprobs_BK = top_BK - total_B1
+        top_logprobs_BK = (top_BK - total_B1).clamp_min(LEAST_LOGPROB)
     return Sampled(
         ids_B=ids_B,
-        logprob_B=(x.gather(-1, ids_B[:, None]) - total_B1)[:, 0],
+        logprob_B=(x.gather(-1, ids_B[:, None]) - total_B1)[:, 0].clamp_min(LEAST_LOGPROB),
         finite_B=finite_B,
         top_ids_BK=top_ids_BK,
         top_logprobs_BK=top_logprobs_BK,

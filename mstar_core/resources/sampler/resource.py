@@ -47,9 +47,6 @@ from mstar_core.resources.sampler.table import NEUTRAL, SettingsTable
 from mstar_core.resources.settings import read_settings
 from mstar_core.step import Bucket, Lease, Plan, ResourceStep, Shortage
 
-LOWEST_LOGPROB = -9999.0
-"""Reported in place of minus infinity, so that every logprob is a finite number."""
-
 
 @define(kw_only=True, eq=False)
 class SamplerResource(Resource):
@@ -122,7 +119,7 @@ class SamplerResource(Resource):
             self.kept.keep(plan)
         logits_BV = logits_BV[:, : self.vocab]
         if not (self.chain.rules or plan.penalised):
-            return _reported(self.ops.sample(logits_BV, plan, draw=draw))
+            return self.ops.sample(logits_BV, plan, draw=draw)
         finite_B = self.ops.finite(logits_BV)
         states = self.chain.read(plan)
         ruled_BV = self.chain.apply(logits_BV.float(), states, plan)
@@ -134,7 +131,7 @@ class SamplerResource(Resource):
         if plan.penalised:
             self.ops.count(self.pool, plan, chosen.ids_B)
         self.chain.write(states, chosen.ids_B, plan)
-        return _reported(chosen)
+        return chosen
 
     def sample_head(
         self, hidden_BH: Tensor, weight_VH: Tensor, plan: SamplerPlan, draw: int = 0
@@ -145,7 +142,7 @@ class SamplerResource(Resource):
         if plan.keeps:
             self.kept.keep(plan)
         weight_VH = weight_VH[: self.vocab]
-        return _reported(self.ops.head_sample(hidden_BH, weight_VH, plan, draw=draw))
+        return self.ops.head_sample(hidden_BH, weight_VH, plan, draw=draw)
 
     def check(self, opening: Opening) -> None:
         check_wanted(opening.settings.get("sampler_rules", {}), self.chain.rules)
@@ -352,12 +349,3 @@ class SamplerResource(Resource):
 def _settings(opening: Opening) -> SamplingSettings:
     settings: SamplingSettings = opening.settings.get("sampler") or SamplingSettings()
     return settings
-
-
-def _reported(chosen: Sampled) -> Sampled:
-    top = chosen.top_logprobs_BK
-    return attrs.evolve(
-        chosen,
-        logprob_B=chosen.logprob_B.clamp_min(LOWEST_LOGPROB),
-        top_logprobs_BK=None if top is None else top.clamp_min(LOWEST_LOGPROB),
-    )

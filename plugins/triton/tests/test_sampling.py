@@ -91,3 +91,20 @@ def test_filters_are_exact_across_blocks(ops, device):
         got, want = ops.sample(x.to(device), there, draw=draw), reference.sample(x, plan, draw=draw)
         assert got.ids_B.tolist() == want.ids_B.tolist()
         torch.testing.assert_close(got.logprob_B.cpu(), want.logprob_B, atol=1e-4, rtol=1e-4)
+
+
+@each_device
+@pytest.mark.parametrize("sampled", [0, 1])
+def test_what_the_host_reads_of_rows_lies_end_to_end(ops, logits, sampled, device):
+    plan = cases.plan_of([cases.RowSettings(temperature=0.0)] * 5, sampled=sampled)
+    there = evolve(plan, **{
+        a.name: getattr(plan, a.name).to(device)
+        for a in fields(type(plan))
+        if isinstance(getattr(plan, a.name), torch.Tensor)
+    })  # fmt: skip
+    got = ops.sample(logits.to(device), there)
+    at = 0
+    for told in (got.ids_B, got.logprob_B, got.finite_B):
+        assert told.storage_offset() * told.element_size() == at
+        assert told.untyped_storage().data_ptr() == got.ids_B.untyped_storage().data_ptr()
+        at += told.nbytes

@@ -154,3 +154,17 @@ def test_outputs_wider_than_the_landing_are_an_error_that_names_the_output():
     landing = ReadBack(CpuDevice(), depth=1, max_bytes=8).lend()
     with pytest.raises(SealedError, match="read-back of ids"):
         landing.copy_out(*pack_reads({"ids": torch.zeros(2, dtype=torch.int64)}))
+
+
+def test_outputs_that_lie_end_to_end_are_read_where_they_lie():
+    """A sampler's kernel writes them so; a gap, another order or another memory is packed."""
+    block = torch.arange(40, dtype=torch.uint8)
+    ids, logprobs = block[8:24].view(torch.int64), block[24:32].view(torch.float32)
+    packed, places = pack_reads({"logprob": logprobs, "ids": ids})
+    assert packed.data_ptr() == ids.data_ptr()
+    assert packed.tolist() == list(range(8, 32))
+    assert [places[name][2:] for name in ("ids", "logprob")] == [(0, 16), (16, 8)]
+    for other in (block[28:36].view(torch.float32), logprobs.clone()):
+        packed, _ = pack_reads({"logprob": other, "ids": ids})
+        assert packed.tolist() == [*range(8, 24), *other.view(torch.uint8).tolist()]
+        assert packed.data_ptr() != ids.data_ptr()

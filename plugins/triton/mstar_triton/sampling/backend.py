@@ -13,7 +13,7 @@ from torch import Tensor
 from mstar_core.launch import launch
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.sampling import Sampled, SamplePlan, Sampling, reference
-from mstar_core.ops.sampling.contract import GREEDY_BELOW, OPERATION
+from mstar_core.ops.sampling.contract import GREEDY_BELOW, LEAST_LOGPROB, OPERATION
 from mstar_triton.backend import FUSED, TritonBackend, early
 from mstar_triton.linear.backend import Products
 from mstar_triton.sampling.draw_kernels import draw_kernel
@@ -32,9 +32,7 @@ def survey(x_BV: Tensor) -> tuple[Sampled, Tensor]:
     blocks = triton.cdiv(V, tile["BLOCK"])
     floats = torch.empty((2, B, blocks), dtype=torch.float32, device=device)
     whole = torch.empty((2, B, blocks), dtype=torch.int32, device=device)
-    ids_B = torch.empty(B, dtype=torch.int64, device=device)
-    logprob_B, log_total_B = (torch.empty(B, dtype=torch.float32, device=device) for _ in range(2))
-    finite_B = torch.empty(B, dtype=torch.bool, device=device)
+    found, log_total_B = told(B, device), torch.empty(B, dtype=torch.float32, device=device)
     parts = (floats[0], whole[0], floats[1], whole[1])
     launch(
         survey_kernel[(B, blocks)],
@@ -42,11 +40,22 @@ def survey(x_BV: Tensor) -> tuple[Sampled, Tensor]:
     )  # fmt: skip
     launch(
         settle_kernel[(B,)],
-        *parts, ids_B, logprob_B, log_total_B, finite_B, V,
-        BLOCKS=blocks, BLOCK=int(triton.next_power_of_2(blocks)), num_warps=1, **early(x_BV),
-        **FUSED,
+        *parts, found.ids_B, found.logprob_B, log_total_B, found.finite_B, V,
+        LEAST=LEAST_LOGPROB, BLOCKS=blocks, BLOCK=int(triton.next_power_of_2(blocks)),
+        num_warps=1, **early(x_BV), **FUSED,
     )  # fmt: skip
-    return Sampled(ids_B=ids_B, logprob_B=logprob_B, finite_B=finite_B), log_total_B
+    return found, log_total_B
+
+
+def told(rows: int, device: torch.device) -> Sampled:
+    """What is found of rows, unwritten, end to end: the host reads all of it at once."""
+    block = torch.empty(13 * rows, dtype=torch.uint8, device=device)
+    ids, logprob, finite = block.split((8 * rows, 4 * rows, rows))
+    return Sampled(
+        ids_B=ids.view(torch.int64),
+        logprob_B=logprob.view(torch.float32),
+        finite_B=finite.view(torch.bool),
+    )
 
 
 def survey_tile(rows: int) -> dict[str, int]:
@@ -68,7 +77,8 @@ def draw_over(
         draw_kernel[(len(x_BV),)],
         x_BV, *settings, *keys, log_total_B, found.ids_B, found.logprob_B,
         *(x.stride(0) for x in (*settings, *keys)), x_BV.stride(0), x_BV.shape[1], draw,
-        GREEDY_BELOW=GREEDY_BELOW, BLOCK=block, num_warps=warps, **FUSED,
+        GREEDY_BELOW=GREEDY_BELOW, LEAST_LOGPROB=LEAST_LOGPROB, BLOCK=block, num_warps=warps,
+        **FUSED,
     )  # fmt: skip
 
 
@@ -84,7 +94,7 @@ def sample(
         found = evolve(found, finite_B=finite_B)
     if plan.top_logprobs:
         top_BK, ids_BK = x_BV.float().topk(min(plan.top_logprobs, x_BV.shape[1]), -1)
-        logprobs_BK = top_BK - log_total_B[:, None]
+        logprobs_BK = (top_BK - log_total_B[:, None]).clamp_min(LEAST_LOGPROB)
         found = evolve(found, top_ids_BK=ids_BK, top_logprobs_BK=logprobs_BK)
     return found
 

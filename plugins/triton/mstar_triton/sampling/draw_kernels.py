@@ -104,7 +104,7 @@ def draw_kernel(
     logits_ptr, temperature_ptr, top_k_ptr, top_p_ptr, min_p_ptr, seed_ptr, position_ptr,
     log_total_ptr, ids_ptr, logprob_ptr, temperature_row, top_k_row, top_p_row, min_p_row,
     seed_row, position_row, logits_row, V, draw, GREEDY_BELOW: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LEAST_LOGPROB: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program per row; it replaces the likeliest id, unless the row is greedy."""
     row = tl.program_id(0).to(tl.int64)
@@ -141,5 +141,5 @@ def draw_kernel(
                 before = mass(row_ptr, base, rate, cut, cut_id, V, BLOCK)
                 searching = ((before >= allowed) & (before > 0)).to(tl.int32)
     tl.store(ids_ptr + row, chosen)
-    x = tl.load(row_ptr + chosen).to(tl.float32)
-    tl.store(logprob_ptr + row, x - tl.load(log_total_ptr + row))
+    logprob = tl.load(row_ptr + chosen).to(tl.float32) - tl.load(log_total_ptr + row)
+    tl.store(logprob_ptr + row, tl.where(logprob < LEAST_LOGPROB, LEAST_LOGPROB, logprob))

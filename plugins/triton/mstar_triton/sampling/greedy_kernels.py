@@ -40,7 +40,7 @@ def survey_kernel(
 @triton.jit
 def settle_kernel(
     best_ptr, id_ptr, total_ptr, finite_ptr, ids_ptr, logprob_ptr, log_total_ptr, all_finite_ptr,
-    V, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    V, LEAST: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One program per row: its blocks together. Of equals the lowest id wins."""
     row, s = tl.program_id(0), tl.arange(0, BLOCK)
@@ -57,6 +57,7 @@ def settle_kernel(
     whole = tl.sum(total * tl.exp(best - base), 0)
     log_total = tl.where(nothing, 0.0, base + tl.log(tl.where(nothing, 1.0, whole)))
     tl.store(ids_ptr + row, tl.min(tl.where(best == highest, ids, V - 1), 0).to(tl.int64))
-    tl.store(logprob_ptr + row, highest - log_total)
+    logprob = highest - log_total
+    tl.store(logprob_ptr + row, tl.where(logprob < LEAST, LEAST, logprob))
     tl.store(log_total_ptr + row, log_total)
     tl.store(all_finite_ptr + row, tl.min(finite, 0) > 0)
