@@ -1,7 +1,8 @@
 """Compiles every kernel that an operation launches at published sizes, for a GPU not present.
 
-Run as ``python compiling.py sm_90 gated_delta``; it prints a line for each. Inputs are on torch's
-``meta`` device: grids, tiles and strides follow from shapes alone.
+Run as ``python compiling.py sm_90 gated_delta``; it prints a line for each. ``compiling.py
+sources`` compiles nothing: it prints how many kernels the products of few rows are. Inputs are on
+torch's ``meta`` device: grids, tiles and strides follow from shapes alone.
 """
 
 import sys
@@ -51,14 +52,16 @@ def source_of(kernel, values):
     for i, name in enumerate(kernel.arg_names):
         value = values[name]
         divisible = isinstance(value, torch.Tensor)
-        if name in constant or value is None or (type(value) is int and value == 1):
+        any_int = kernel.params[i].do_not_specialize
+        one = type(value) is int and value == 1 and not any_int
+        if name in constant or value is None or one:
             signature[name], constexprs[name] = "constexpr", value
             continue
         if isinstance(value, torch.Tensor):
             signature[name] = POINTERS[value.dtype]
         elif type(value) is int:
             signature[name] = "i32" if abs(value) < 1 << 31 else "i64"
-            divisible = value % 16 == 0
+            divisible = value % 16 == 0 and not any_int
         else:
             signature[name] = "fp32"
         if divisible:
@@ -97,5 +100,25 @@ def main(target, operation):
                 subject.make(meta, dtype)(ops)
 
 
+def sources():
+    """The kernels of a product of few rows, with how many each is over several counts of rows."""
+    JITFunction.__getitem__ = launch_of
+    from mstar_triton.linear import launches, streamed
+
+    made, meta = {}, {"dtype": torch.bfloat16, "device": "meta"}
+
+    def keep(launched, args, kwargs):
+        values = dict(zip(launched.kernel.arg_names, args, strict=False)) | kwargs
+        name = launched.kernel.__name__
+        made.setdefault(name, set()).add(source_of(launched.kernel, values).hash())
+
+    with door(keep):
+        for rows in (1, 2, 15, 16):
+            x, weight = torch.empty(rows, 256, **meta), torch.empty(512, 256, **meta)
+            for product in (launches.few_rows, streamed.streamed):
+                product(x, weight, launches.Ends(), backend.Cells())
+    print(*(f"{name} {len(hashes)}" for name, hashes in sorted(made.items())))
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sources() if sys.argv[1] == "sources" else main(*sys.argv[1:])

@@ -20,3 +20,13 @@ def test_every_kernel_compiles_and_its_tiles_fit(monkeypatch, operation, target)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kernel" in done.stdout
+
+
+def test_a_product_of_other_rows_is_the_same_kernel(monkeypatch):
+    """Whatever rows share a tile: steps of a new row count would wait for a compiler."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    script = Path(__file__).with_name("compiling.py")
+    command = [sys.executable, str(script), "sources"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["few_rows_kernel", "1", "streamed_kernel", "1"]

@@ -1,7 +1,8 @@
 """Products of few rows: what limits them is reading the weight, so all else is done on the way.
 
 With ``PDL`` a kernel is set up while the one before it ends: what does not depend on that one comes
-first, and ``gdc_wait`` stands before all that reads or writes what others do.
+first, and ``gdc_wait`` stands before all that reads or writes what others do. The count of rows is
+not specialised on: it only masks, and an eager step of another count would wait for a compiler.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def one_row_kernel(
     tl.store(out_ptr + n, y.to(out_ptr.dtype.element_ty), mask=n < N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("M",))
 def few_rows_kernel(
     x_ptr, weight_ptr, bias_ptr, residual_ptr, part_ptr, arrived_ptr, out_ptr,
     x_row, residual_row, M,
