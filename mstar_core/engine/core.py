@@ -14,7 +14,7 @@ import logging
 import traceback
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -42,10 +42,9 @@ from mstar_core.model.walks import Sequence as Parts
 from mstar_core.model.walks import Walk
 from mstar_core.resources.fence import Fences
 from mstar_core.resources.table import RequestTable
-from mstar_core.sched import Deadlines, Line, RequestState, Row, Scheduler
+from mstar_core.sched import Deadlines, Line, RequestState, Scheduler
 from mstar_core.sched.admission import by_rank, rank_of
 from mstar_core.sched.request import tracks_of
-from mstar_core.step import Outcome
 from mstar_core.text.stream import FinishReason
 
 log = logging.getLogger(__name__)
@@ -342,20 +341,12 @@ class EngineCore:
             self._launcher.settle()
             self._isolation.catch(entry.rows, error)
         else:
-            self._read(entry.rows, outcome)
+            self._reader.read(entry.rows, outcome)
+            if self._isolation.suspects:
+                self._isolation.read(entry.rows)
         self._may_admit |= self.tenancy.recycle()
         if self._laps is not None:
             self._laps.lap("deliver")
-
-    def _read(self, rows: Sequence[Row], outcome: Outcome) -> None:
-        for i, row in enumerate(rows):
-            try:
-                self._reader.read(row, i, outcome)
-            except Exception as error:  # a bug while one row is read fails that request
-                log.exception("request %s could not be read", row.state.id)
-                self._fail(row.state, error)
-        if self._isolation.suspects:
-            self._isolation.read(rows)
 
     # -- ends ------------------------------------------------------------------------------
 

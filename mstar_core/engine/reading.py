@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -17,6 +18,8 @@ from mstar_core.model.walks import Walk
 from mstar_core.sched import RequestState, Row, Track
 from mstar_core.step import Outcome
 from mstar_core.text.stream import FinishReason
+
+log = logging.getLogger(__name__)
 
 
 @frozen(kw_only=True)
@@ -38,6 +41,32 @@ class Streams:
         return cls(filled=filled, told=told)
 
 
+@frozen(kw_only=True, eq=False)
+class Read:
+    """One step's outcome, with what is asked of every row as lists."""
+
+    outcome: Outcome
+    ids_B: list[int]
+    logprob_B: list[float] | None
+    finite_B: list[bool] | None
+    """None where all are finite, or nothing says."""
+    reported: frozenset[str]
+    """The reported outputs that the step has."""
+
+    @classmethod
+    def of(cls, outcome: Outcome, reported: frozenset[str]) -> Self:
+        """The rows of ``outcome``; ``reported`` outputs are looked for."""
+        arrays = outcome.arrays
+        finite_B = arrays.get("finite")
+        return cls(
+            outcome=outcome,
+            ids_B=arrays["ids"].tolist() if "ids" in arrays else [],
+            logprob_B=arrays["logprob"].tolist() if "logprob" in arrays else None,
+            finite_B=None if finite_B is None or finite_B.all() else finite_B.tolist(),
+            reported=reported.intersection(arrays),
+        )
+
+
 @define(eq=False, kw_only=True)
 class Reader:
     """Turns outcomes into events; a request that ends or fails is handed on."""
@@ -53,25 +82,35 @@ class Reader:
     dropped_rows: int = field(default=0, init=False)
     """Rows that ran after their request had stopped."""
 
-    def read(self, row: Row, i: int, outcome: Outcome) -> None:
-        """Row ``i`` of a step that has been read."""
+    def read(self, rows: Sequence[Row], outcome: Outcome) -> None:
+        """All rows of a step that has been read, in order."""
+        read = Read.of(outcome, self.reported)
+        for i, row in enumerate(rows):
+            try:
+                self.read_row(row, i, read)
+            except Exception as error:  # a bug while one row is read fails that request
+                log.exception("request %s could not be read", row.state.id)
+                self.fail(row.state, error)
+
+    def read_row(self, row: Row, i: int, read: Read) -> None:
+        """Row ``i`` of the step."""
         state, track = row.state, row.track
         track.unread -= 1
         if state.over or track.ended or state.undone:
             self.dropped_rows += 1
             return
-        if "finite" in outcome.arrays and not outcome.arrays["finite"][i]:
-            self.fail(state, _not_finite(state, outcome.number))
+        if read.finite_B is not None and not read.finite_B[i]:
+            self.fail(state, _not_finite(state, read.outcome.number))
             return
-        for name in self.reported.intersection(outcome.arrays):
-            if np.isfinite(value := outcome.arrays[name][i]).all():
+        for name in read.reported:
+            if np.isfinite(value := read.outcome.arrays[name][i]).all():
                 state.reported[name] = value.tolist()
         if track.feeds is not None or track.drains is not None:
-            self._items(state, track, i, outcome)
+            self._items(state, track, i, read.outcome)
         if row.samples:
-            self._token(state, track, i, outcome)
+            self._token(state, track, i, read)
         for each in state.tracks:
-            if not state.over:
+            if not (each.unread or each.ended or state.over):
                 self._end_track(state, each)
 
     def _items(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
@@ -95,27 +134,21 @@ class Reader:
         pieces = {name: outcome.arrays[name][first + begin : first + end] for name in names}
         self.events.append(ItemsEvent(request=state.id, arrays=pieces))
 
-    def _token(self, state: RequestState, track: Track, i: int, outcome: Outcome) -> None:
-        arrays, request = outcome.arrays, state.request
-        token = int(arrays["ids"][i])
+    def _token(self, state: RequestState, track: Track, i: int, read: Read) -> None:
+        request, token = state.request, read.ids_B[i]
         track.accepted += 1
         if state.again:
             self._again(state, track, token)
             return
-        logprob = float(arrays["logprob"][i]) if "logprob" in arrays else 0.0
+        logprob = read.logprob_B[i] if read.logprob_B is not None else 0.0
         if token in request.stop_ids and not request.ignore_stop_ids:
             state.stop_logprob = logprob
             self._close_track(state, track, "stop")
             return
         state.tokens.append(token)
-        self.events.append(
-            TokenEvent(
-                request=state.id,
-                token=token,
-                logprob=logprob,
-                top=_top(arrays, i, request.sampling.logprobs),
-            )
-        )
+        count = request.sampling.logprobs
+        top = _top(read.outcome.arrays, i, count) if count else ()
+        self.events.append(TokenEvent(request=request.id, token=token, logprob=logprob, top=top))
         if track.accepted >= request.max_new_tokens:
             self._close_track(state, track, "length")
 
@@ -129,9 +162,7 @@ class Reader:
             self._close_track(state, track, "length")
 
     def _end_track(self, state: RequestState, track: Track) -> None:
-        """A track whose parts are used up, and whose steps are all read, has ended."""
-        if track.unread or track.ended:
-            return
+        """Of a track whose steps are all read: it has ended if its parts are used up."""
         if track.drains is not None:
             producer = next(t for t in state.tracks if t.feeds == track.drains)
             if producer.ended and not self.rings[track.drains].waiting(state.handle):
@@ -155,10 +186,8 @@ def _not_finite(state: RequestState, number: int) -> RequestError:
     )
 
 
-def _top(
-    arrays: Mapping[str, np.ndarray], i: int, count: int | None
-) -> tuple[tuple[int, float], ...]:
-    if not count or "top_ids" not in arrays:
+def _top(arrays: Mapping[str, np.ndarray], i: int, count: int) -> tuple[tuple[int, float], ...]:
+    if "top_ids" not in arrays:
         return ()
     ids, values = arrays["top_ids"][i][:count], arrays["top_logprobs"][i][:count]
     return tuple(zip(ids.tolist(), values.tolist(), strict=True))

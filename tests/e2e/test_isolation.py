@@ -125,14 +125,14 @@ def test_a_row_that_is_not_finite(tmp_path, depth, lag):
 @EVERY_DEVICE
 def test_a_row_that_cannot_be_read(tmp_path, monkeypatch, depth, lag):
     core, _ = open_ledger(tmp_path, (*SMALL, f"engine.in_flight={depth}"), lag)
-    original, given = Reader.read, eight()
+    original, given = Reader.read_row, eight()
 
-    def raises(self, row, i, outcome):
+    def raises(self, row, i, read):
         if row.state.id == f"r{POISONED}" and len(row.state.tokens) == 3:
             raise ZeroDivisionError("read")
-        original(self, row, i, outcome)
+        original(self, row, i, read)
 
-    monkeypatch.setattr(Reader, "read", raises)
+    monkeypatch.setattr(Reader, "read_row", raises)
     assert_only_the_poisoned_fails(core, given, run_all(core, given), kept=3)
 
 
