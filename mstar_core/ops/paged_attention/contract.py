@@ -149,7 +149,9 @@ class Step(Protocol):
 class PagedAttention:
     """What a backend of ``paged_attention`` binds.
 
-    Geometry of the request: ``num_heads``, ``num_kv_heads``, ``head_dim``, ``page_tokens``.
+    Geometry of the request: ``num_heads``, ``num_kv_heads``, ``head_dim``, ``page_tokens``; and
+    ``max_tokens``, which a row of the widest block table holds, where that is known: the table of a
+    step that is not captured may be narrower.
     """
 
     step: Step

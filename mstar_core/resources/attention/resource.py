@@ -124,7 +124,8 @@ class AttentionResource(Resource):
                 want=f"a kv resource of {options.num_kv_heads} heads of {options.head_dim}",
                 fix="name a kv resource declared before it, with the same num_kv_heads, head_dim",
             )
-        ops = env.bind("paged_attention", sizes | {"page_tokens": kv.page_tokens})
+        pages = {"page_tokens": kv.page_tokens, "max_tokens": kv.table_tokens}
+        ops = env.bind("paged_attention", sizes | pages)
         splits = env.splits if ops.splits else ()
         return cls(key=spec.key, options=options, kv=kv, ops=ops, splits=splits)
 

@@ -95,6 +95,11 @@ class KVResource(Resource):
         """Tokens per page."""
         return self.table.page_tokens
 
+    @property
+    def table_tokens(self) -> int:
+        """Tokens that the widest block table holds in a row: that of a captured step."""
+        return self.table.width * self.table.page_tokens
+
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, ``[P, page_tokens, G, D]`` each."""
         return self.pool.k_LPpGD[index], self.pool.v_LPpGD[index]

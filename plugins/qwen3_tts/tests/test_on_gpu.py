@@ -79,6 +79,45 @@ def test_codes_and_sound_are_the_published_ones(tiny, tmp_path):
     assert core.stats()["row_check"]["steps"] > 0
 
 
+WAYS = {
+    "eager": ("engine.graphs=off",),
+    "host": ("engine.resident=off", "engine.capture.require=true"),
+    "resident": ("debug.row_check=true", "engine.capture.require=true"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, tmp_path, dtype):
+    """Over several tiles of keys, for which a captured step has more room than an eager one."""
+    answers, told = {}, tiny.told
+    for name, way in WAYS.items():
+        sets = (f"model.dtype={dtype}", "engine.max_rows=1", "engine.max_context=512", *way)
+        one = ("engine.capture.rows=[1]", "engine.capture.tokens=[64]", "engine.in_flight=2")
+        core, wired, report = opened(tmp_path / name, (*sets, *one), "cuda", tiny.folder)
+        front, heard = wired.model.front(), None
+        if front.config.imitates:
+            vector, codes = np.array(told["x_vector"], np.float32), np.array(told["ref_codes"])
+            heard = HeardVoice(speaker=vector, codes=codes, ids=told["ref_ids"])
+        request = front.ids_request(
+            told["ids"],
+            voice="serena" if front.config.speakers else None,
+            instruct=told.get("instruct", ()),
+            heard=heard,
+            whole_text=True,
+            sampling=SamplingSettings(temperature=0.9, top_k=50, seed=11, logprobs=0),
+            ignore_stop_ids=True,
+            max_new_tokens=150,
+        )
+        (answers[name],) = played(core, [request])
+        resident = report.nodes[0].resident_walks
+        assert resident == (("talker_decode",) if name == "resident" else ())
+        assert (core.stats()["replayed"] > 149) == (name != "eager")
+    for answer in answers.values():
+        assert answer.ids == answers["eager"].ids
+        assert answer.logprobs == answers["eager"].logprobs
+        assert answer.items["sound"].tobytes() == answers["eager"].items["sound"].tobytes()
+
+
 def test_a_recording_is_heard_as_on_a_cpu(base, tmp_path):
     time_T = np.arange(40_000) / 24_000
     sound_T = (0.4 * np.sin(700 * time_T * (1 + time_T)) ** 3).astype(np.float32)

@@ -37,21 +37,21 @@ def case_of(size, rows, **more):
     )  # fmt: skip
 
 
-def bound(case, dtype=torch.float32):
+def bound(case, dtype=torch.float32, max_tokens=0):
     names = ("num_heads", "num_kv_heads", "head_dim", "page_tokens")
-    geometry = {name: getattr(case, name) for name in names}
+    geometry = {name: getattr(case, name) for name in names} | {"max_tokens": max_tokens}
     return BACKEND.bind(
         BindRequest(operation="paged_attention", device="cuda", dtype=dtype, geometry=geometry)
     )
 
 
-def both(case, device, around=None, wide=0, dtype=torch.float32):
+def both(case, device, around=None, wide=0, dtype=torch.float32, max_tokens=0):
     """``(got, want, pools, pools)`` of one step by the kernels and by the definition.
 
     ``wide`` adds columns to the block table, as a longer context would.
     """
-    found = []
-    for step in (bound(case, dtype).step, partial(reference.step, attend=reference.attend)):
+    found, ops = [], bound(case, dtype, max_tokens)
+    for step in (ops.step, partial(reference.step, attend=reference.attend)):
         x = cases.lay(case, dtype=dtype)
         pages_BW = torch.nn.functional.pad(x.plan.pages_BW, (0, wide))
         plan = evolve(x.plan, pages_BW=pages_BW)
@@ -106,6 +106,19 @@ def test_keys_are_split_until_a_device_is_full_and_each_program_has_work():
 def test_a_decode_step_over_split_keys_is_the_definition(size, device):
     """Norms, rope, the new token's cell, poisoned cells behind every row, and the gate."""
     assert_same(both(case_of(size, LONG, decode=1, pad_rows=1), device, everything, wide=3))
+
+
+@each_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_table_wider_than_its_rows_changes_no_bit(dtype, device):
+    """A captured step has room for 512 tokens a row, an eager one for those that rows hold: 20
+    pages, of which a case lays one more."""
+    case = case_of((64, 16, 4, 2), ((299, 1), (318, 1), (70, 1), (0, 1)), decode=1)
+    eager, captured = (
+        both(case, device, everything, wide=wide, dtype=dtype, max_tokens=512)[0]
+        for wide in (-1, 512 // 16 - 21)
+    )
+    assert torch.equal(eager, captured)
 
 
 @each_device

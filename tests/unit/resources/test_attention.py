@@ -8,6 +8,7 @@ from mstar_core.resources.attention import AttentionResource
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.position import PositionResource
 from mstar_core.testing.resources import World, decode_lease, prefill_lease, step_of
+from mstar_core.testing.world import bind_torch
 
 HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8}
 KV = {"num_layers": 2, "num_kv_heads": 2, "head_dim": 8}
@@ -141,3 +142,15 @@ def test_an_attention_over_a_pool_of_other_heads_is_refused(world):
     for options, role in ((HEADS | {"head_dim": 4}, "kv"), (HEADS, "nothing"), (HEADS, "position")):
         with pytest.raises(ConfigError, match="depends_on"):
             world.build(AttentionResource, "other", options, depends_on={"kv": role})
+
+
+def test_a_backend_is_told_how_many_tokens_a_row_may_hold_at_most():
+    """The table of a step without a lease is narrower, and that of a small pool than a context."""
+    for pages, most in ((3, 24), (9, 32)):
+        given, world = [], World(max_rows=2, max_context=32)
+        world.bind = lambda operation, geometry, given=given: (
+            given.append(geometry) or bind_torch(operation, geometry)
+        )
+        world.build(KVResource, "kv", KV, {"page_tokens": 8, "num_pages": pages})
+        world.build(AttentionResource, "attention", HEADS, depends_on={"kv": "kv"})
+        assert given[-1] == HEADS | {"num_kv_heads": 2, "page_tokens": 8, "max_tokens": most}

@@ -23,7 +23,9 @@ SPLIT_TOKENS = 4096
 def splits_for(rows: int, kv_heads: int, tokens: int, block: int) -> int:
     """How many programs share a row's keys: enough to fill a device, none without a tile of work.
 
-    ``tokens`` is what a row of the block table can hold; how long rows are is not known here.
+    ``tokens`` is what a row may ever hold: how long rows are is not known here, and a table of a
+    step that is not captured is only as wide as its rows. Parts are summed in the same order in
+    both.
     """
     fill = PROGRAMS // max(1, rows * kv_heads)
     wanted = max(1, fill, -(-tokens // SPLIT_TOKENS))
@@ -62,8 +64,9 @@ def decode(
     )  # fmt: skip
 
 
-def decode_tile(heads: Heads, rows: int, tokens: int) -> dict[str, Any]:
+def decode_tile(heads: Heads, rows: int, table_tokens: int) -> dict[str, Any]:
     """How many programs share a row's keys, and how one reads them."""
+    tokens = max(heads.max_tokens, table_tokens)
     return {
         "SPLITS": splits_for(rows, heads.num_kv_heads, tokens, heads.keys),
         "BLOCK_S": heads.keys,

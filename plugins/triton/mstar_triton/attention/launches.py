@@ -35,13 +35,16 @@ class Heads:
     head_dim: int
     wide: bool
     """fp32, whose products are exact and whose tiles are small."""
+    max_tokens: int = 0
+    """Tokens that a row may ever hold; 0: only a step's block table says."""
 
     @classmethod
     def of(cls, request: BindRequest) -> Heads:
         """Those of an attention's geometry."""
         names = ("num_heads", "num_kv_heads", "head_dim")
         sizes = {name: request.geometry[name] for name in names}
-        return cls(wide=request.dtype == torch.float32, **sizes)
+        most = request.geometry.get("max_tokens", 0)
+        return cls(wide=request.dtype == torch.float32, max_tokens=most, **sizes)
 
     @property
     def group(self) -> int:
