@@ -25,7 +25,6 @@ from mstar_core.model.walks import Input, Walk
 from mstar_core.resident import ResidentPlanner
 from mstar_core.resources.base import Resource
 from mstar_core.resources.carry import CarryStep
-from mstar_core.resources.resident import ResidentRows
 from mstar_core.resources.shared import Copies
 from mstar_core.sched.scheduler import Row
 from mstar_core.step import (
@@ -144,8 +143,10 @@ class NodeRuntime:
         """The same off the device tables: what the host reads, and the plans that were used."""
         walk, planner = self.walks[bucket.walk], self.tables
         slots_B = tensors[RESIDENT, "slots_B"]
-        cells = planner.gather(slots_B, *(tensors[RESIDENT, name] for name in STAGED_CELLS))
-        rows = ResidentRows.of(slots_B, planner.constants, bucket.variant)
+        staged = (tensors[RESIDENT, name] for name in STAGED_CELLS)
+        cells, rows = planner.begin(
+            slots_B, *staged, advance_N=self.advance(walk.name), variant=bucket.variant
+        )
         plans: dict[str, Plan] = {}
         for key, span in self.resident_spans(walk.name).items():
             resource: Any = self.resources[key]
@@ -155,9 +156,7 @@ class NodeRuntime:
         for name, ring in self.filled(walk.name).items():
             plan = ring.resident_plan(cells[ring.key], rows.real_B)
             edges[ring.key], places[EDGES, name] = plan, plan.places_B
-        reads = self._forward(walk, plans, {**tensors, **places})
-        planner.advance(slots_B, self.advance(walk.name))
-        return reads, {**plans, **edges}
+        return self._forward(walk, plans, {**tensors, **places}), {**plans, **edges}
 
     def resident_plans(self, step: Step) -> dict[str, Plan]:
         """What the host would plan of a resident step, its edges included."""

@@ -1,19 +1,47 @@
-"""The three small operations of a resident step, in torch: the definition of each.
+"""How a resident step begins, in torch: the definition of each of its three parts.
 
-``mstar_core.resident.triton`` has the same in Triton, for a GPU. All tensors are contiguous int64:
-the store ``[R, C]``, whose row 0 is padding and whose last row is trash; ``slots_B`` names rows of
-it, a real row once. Any number of staged cells may lie in ``index_K`` past the count, and no two
-before it name the same cell.
+``mstar_core.resident.triton`` does all three in one kernel, for a GPU: in a step of some hundred
+microseconds each small kernel is one part of five hundred. All tensors are contiguous int64: the
+store ``[R, C]``, whose row 0 is padding and whose last row is trash; ``slots_B`` names rows of it,
+a real row once. Any number of staged cells may lie in ``index_K`` past the count, and no two before
+it name the same cell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 from attrs import frozen
 from torch import Tensor
+
+Begun = tuple[Tensor, Tensor, Tensor]
+"""The rows of a step before the advance, int64 ``[B, C]``; which are real, and which are padding,
+bool ``[B]``."""
+
+
+class TableKernels(Protocol):
+    """One implementation of the beginning of a step."""
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(
+        self,
+        store_RC: Tensor,
+        slots_B: Tensor,
+        index_K: Tensor,
+        value_K: Tensor,
+        count_1: Tensor,
+        advance_N: Tensor,
+    ) -> Begun:
+        """Write what was staged, read the step's rows, advance them.
+
+        Staged cells are of rows of the step.
+        """
+        ...
 
 
 def scatter_staged(store_RC: Tensor, index_K: Tensor, value_K: Tensor, count_1: Tensor) -> None:
@@ -46,21 +74,30 @@ def advance_rows(store_RC: Tensor, slots_B: Tensor, advance_N: Tensor) -> None:
 
 
 @frozen(kw_only=True)
-class TableKernels:
-    """One implementation of the three operations."""
+class TorchKernels:
+    """The three parts, one after the other."""
 
-    name: str
-    scatter_staged: Callable[[Tensor, Tensor, Tensor, Tensor], None]
-    gather_rows: Callable[[Tensor, Tensor], Tensor]
-    advance_rows: Callable[[Tensor, Tensor, Tensor], None]
+    name: str = "torch"
+    scatter_staged: Callable[[Tensor, Tensor, Tensor, Tensor], None] = scatter_staged
+    gather_rows: Callable[[Tensor, Tensor], Tensor] = gather_rows
+    advance_rows: Callable[[Tensor, Tensor, Tensor], None] = advance_rows
+
+    def begin(
+        self,
+        store_RC: Tensor,
+        slots_B: Tensor,
+        index_K: Tensor,
+        value_K: Tensor,
+        count_1: Tensor,
+        advance_N: Tensor,
+    ) -> Begun:
+        self.scatter_staged(store_RC, index_K, value_K, count_1)
+        rows_BC = self.gather_rows(store_RC, slots_B)
+        self.advance_rows(store_RC, slots_B, advance_N)
+        return rows_BC, slots_B != 0, slots_B == 0
 
 
-TORCH = TableKernels(
-    name="torch",
-    scatter_staged=scatter_staged,
-    gather_rows=gather_rows,
-    advance_rows=advance_rows,
-)
+TORCH = TorchKernels()
 
 
 def kernels_for(device: torch.device) -> TableKernels:

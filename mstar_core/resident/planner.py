@@ -24,7 +24,7 @@ from mstar_core.resident.kernels import kernels_for
 from mstar_core.resident.layout import RowLayout
 from mstar_core.resident.slots import SlotCache
 from mstar_core.resident.writes import ResidentCounts, ResidentWrites, Run, joined
-from mstar_core.resources.resident import Column, RowConstants
+from mstar_core.resources.resident import Column, ResidentRows, RowConstants
 from mstar_core.resources.table import RequestTable
 
 
@@ -175,16 +175,18 @@ class ResidentPlanner:
 
     # -- inside a capture ------------------------------------------------------------------
 
-    def gather(
-        self, slots_B: Tensor, index_K: Tensor, value_K: Tensor, count_1: Tensor
-    ) -> dict[str, dict[str, Tensor]]:
-        """Scatter what was staged, then read the step's rows: key → column → cells."""
-        self.kernels.scatter_staged(self.store_RC, index_K, value_K, count_1)
-        return self.layout.cells(self.kernels.gather_rows(self.store_RC, slots_B))
+    def begin(
+        self, slots_B: Tensor, *staged: Tensor, advance_N: np.ndarray, variant: int
+    ) -> tuple[dict[str, dict[str, Tensor]], ResidentRows]:
+        """Scatter what was staged, read the step's rows (key → column → cells), advance them.
 
-    def advance(self, slots_B: Tensor, advance_N: np.ndarray) -> None:
-        """Advance every real row, stopped or not; which is why the host's lengths are exact."""
-        self.kernels.advance_rows(self.store_RC, slots_B, self.advance_tensor(advance_N))
+        ``staged`` is ``index_K, value_K, count_1``, as ``kernels.py`` has them. Every real row
+        advances, stopped or not; which is why the host's lengths are exact.
+        """
+        given = (self.store_RC, slots_B, *staged, self.advance_tensor(advance_N))
+        rows_BC, real_B, padding_B = self.kernels.begin(*given)
+        rows = ResidentRows.of(real_B, padding_B, self.constants, variant)
+        return self.layout.cells(rows_BC), rows
 
     def advance_tensor(self, advance_N: np.ndarray) -> Tensor:
         """``advance_N`` on the device, made once before the first capture that uses it."""

@@ -1,7 +1,7 @@
-"""The operations of a resident step in Triton; ``kernels.py`` defines what each does.
+"""The beginning of a resident step in one Triton kernel; ``kernels.py`` defines what it does.
 
-They move 64-bit integers, and every product of a row and a width is 64 bits wide: a store may have
-more than 2**31 cells. Launches read shapes alone, never a value, so a graph may capture them.
+It moves 64-bit integers, and every product of a row and a width is 64 bits wide: a store may have
+more than 2**31 cells. The launch reads shapes alone, never a value, so a graph may capture it.
 """
 
 from __future__ import annotations
@@ -9,83 +9,79 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from attrs import frozen
 from torch import Tensor
 
 from mstar_core.launch import launch
-from mstar_core.resident.kernels import TableKernels
+from mstar_core.resident.kernels import Begun
 
 BLOCK = 1024
 """Cells that one program moves at a time, at most."""
 OPTIONS = {"enable_fp_fusion": False}
 """Nothing here is a float; said because Triton warns of a default that will change."""
+STAGED = tl.constexpr(0xFFFFFFFF)
+"""The half of the count that says how many cells were staged; the other counts programs."""
 
 
 @triton.jit
-def scatter_kernel(
-    store_ptr, index_ptr, value_ptr, count_ptr, K: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One program for all cells: it alone reads the count, so it may consume it.
+def begin_kernel(
+    store_ptr, slots_ptr, index_ptr, value_ptr, count_ptr, advance_ptr, rows_ptr, real_ptr,
+    padding_ptr, C, N, BLOCK: tl.constexpr, CELLS: tl.constexpr,
+):  # fmt: skip
+    """One program per row and block of its cells, all of which it alone reads and writes.
 
-    The exchange is the read: no thread can see the zero that another one wrote, as with a load
-    followed by a store.
+    Whoever is the last to have read the count consumes it. Behind the barrier every thread has
+    read it, and sees what any thread of the program has scattered. Padding is only read.
     """
-    count = tl.atomic_xchg(count_ptr, 0)
-    for start in range(0, K, BLOCK):
-        k = start + tl.arange(0, BLOCK)
-        at = tl.load(index_ptr + k, mask=k < count)
-        tl.store(store_ptr + at, tl.load(value_ptr + k, mask=k < count), mask=k < count)
-
-
-@triton.jit
-def gather_kernel(store_ptr, slots_ptr, rows_ptr, C, BLOCK: tl.constexpr):
-    """One program per row and block of cells."""
-    row = tl.program_id(0).to(tl.int64)
-    c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(slots_ptr + row)
-    cells = tl.load(store_ptr + slot * C + c, mask=c < C)
+    staged = tl.load(count_ptr) & STAGED
+    c = block * BLOCK + tl.arange(0, BLOCK)
+    base, first = slot * C, block * BLOCK
+    for start in range(0, staged.to(tl.int32), CELLS):
+        k = start + tl.arange(0, CELLS)
+        at = tl.load(index_ptr + k, mask=k < staged, other=-1) - base
+        mine = (at >= first) & (at < first + BLOCK) & (at < tl.where(slot == 0, 0, C))
+        tl.store(store_ptr + base + at, tl.load(value_ptr + k, mask=mine), mask=mine)
+    tl.debug_barrier()
+    cells = tl.load(store_ptr + base + c, mask=c < C)
     tl.store(rows_ptr + row * C + c, cells, mask=c < C)
+    added = tl.load(advance_ptr + c, mask=c < N, other=0)
+    tl.store(store_ptr + base + c, cells + added, mask=c < tl.where(slot == 0, 0, N))
+    if block == 0:
+        tl.store(real_ptr + row, slot != 0)
+        tl.store(padding_ptr + row, slot == 0)
+    if staged > 0:
+        programs = tl.num_programs(0).to(tl.int64) * tl.num_programs(1)
+        if (tl.atomic_add(count_ptr, STAGED + 1) >> 32) == programs - 1:
+            tl.store(count_ptr, 0)
 
 
-@triton.jit
-def advance_kernel(store_ptr, slots_ptr, advance_ptr, C, N, trash, BLOCK: tl.constexpr):
-    """One program per row. Real rows differ; padding rows may collide, on a row nobody reads."""
-    slot = tl.load(slots_ptr + tl.program_id(0))
-    slot = tl.where(slot == 0, trash, slot)
-    n = tl.arange(0, BLOCK)
-    at = store_ptr + slot * C + n
-    added = tl.load(advance_ptr + n, mask=n < N)
-    tl.store(at, tl.load(at, mask=n < N) + added, mask=n < N)
+@frozen(kw_only=True)
+class TritonKernels:
+    """All of the beginning in one launch."""
+
+    name: str = "triton"
+
+    def begin(
+        self,
+        store_RC: Tensor,
+        slots_B: Tensor,
+        index_K: Tensor,
+        value_K: Tensor,
+        count_1: Tensor,
+        advance_N: Tensor,
+    ) -> Begun:
+        B, C, N, device = len(slots_B), store_RC.shape[1], len(advance_N), store_RC.device
+        rows_BC = torch.empty((B, C), dtype=torch.int64, device=device)
+        real_B, padding_B = torch.empty((2, B), dtype=torch.bool, device=device)
+        block = min(BLOCK, triton.next_power_of_2(C))
+        launch(
+            begin_kernel[(B, triton.cdiv(C, block))],
+            store_RC, slots_B, index_K, value_K, count_1, advance_N, rows_BC, real_B, padding_B,
+            C, N, BLOCK=block, CELLS=min(BLOCK, triton.next_power_of_2(len(index_K))), **OPTIONS,
+        )  # fmt: skip
+        return rows_BC, real_B, padding_B
 
 
-def scatter_staged(store_RC: Tensor, index_K: Tensor, value_K: Tensor, count_1: Tensor) -> None:
-    """``kernels.scatter_staged``; what lies past the count is not read, and trash not written."""
-    K = len(index_K)
-    block = min(BLOCK, triton.next_power_of_2(K))
-    launch(scatter_kernel[(1,)], store_RC, index_K, value_K, count_1, K=K, BLOCK=block, **OPTIONS)
-
-
-def gather_rows(store_RC: Tensor, slots_B: Tensor) -> Tensor:
-    """``kernels.gather_rows``."""
-    num_rows, num_cells = len(slots_B), store_RC.shape[1]
-    rows_BC = torch.empty((num_rows, num_cells), dtype=store_RC.dtype, device=store_RC.device)
-    block = min(BLOCK, triton.next_power_of_2(num_cells))
-    grid = (num_rows, triton.cdiv(num_cells, block))
-    launch(gather_kernel[grid], store_RC, slots_B, rows_BC, num_cells, BLOCK=block, **OPTIONS)
-    return rows_BC
-
-
-def advance_rows(store_RC: Tensor, slots_B: Tensor, advance_N: Tensor) -> None:
-    """``kernels.advance_rows``."""
-    num_rows, num_cells = store_RC.shape
-    sizes = (num_cells, len(advance_N), num_rows - 1)
-    block = triton.next_power_of_2(len(advance_N))
-    kernel = advance_kernel[(len(slots_B),)]
-    launch(kernel, store_RC, slots_B, advance_N, *sizes, BLOCK=block, num_warps=1, **OPTIONS)
-
-
-TRITON = TableKernels(
-    name="triton",
-    scatter_staged=scatter_staged,
-    gather_rows=gather_rows,
-    advance_rows=advance_rows,
-)
+TRITON = TritonKernels()

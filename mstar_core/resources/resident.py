@@ -78,18 +78,20 @@ class ResidentRows:
     """int64: 0, 1, 2 and so on."""
 
     @classmethod
-    def of(cls, slots_B: Tensor, constants: RowConstants, variant: int) -> ResidentRows:
+    def of(
+        cls, real_B: Tensor, padding_B: Tensor, constants: RowConstants, variant: int
+    ) -> ResidentRows:
         """Rows that add one token each."""
-        order_B, ones_B, zeros_B = constants.each_3W[:, : len(slots_B)]
+        order_B, ones_B, zeros_B = constants.each_3W[:, : len(real_B)]
         return cls(
-            real_B=slots_B != 0,
-            padding_B=slots_B == 0,
+            real_B=real_B,
+            padding_B=padding_B,
             span=1,
             variant=variant,
             order_B=order_B,
             ones_B=ones_B,
             zeros_B=zeros_B,
-            places_B=constants.places_W[: len(slots_B)],
+            places_B=constants.places_W[: len(real_B)],
         )
 
 

@@ -11,7 +11,7 @@ import torch
 from attrs import define, frozen
 
 from mstar_core.resident import ResidentPlanner, ResidentWrites
-from mstar_core.resources.resident import Resident, ResidentRows
+from mstar_core.resources.resident import Resident
 from mstar_core.resources.sampler import SamplerResource
 from mstar_core.step import Plan, ResourceStep
 from mstar_core.testing.world import World, carry_step_of, decode_lease, staged, step_of
@@ -108,16 +108,15 @@ class Tables:
         count = len(writes.index_K)
         cells_2K[0, :count] = torch.from_numpy(writes.index_K)
         cells_2K[1, :count] = torch.from_numpy(writes.value_K)
-        cells = planner.gather(slots_B, cells_2K[0], cells_2K[1], torch.tensor([count]))
+        sent = (*cells_2K, torch.tensor([count]))
         plans: dict[str, Plan] = {}
         spans = {key: int(key not in self.reads) for key in world.resources}
-        step = ResidentRows.of(slots_B, planner.constants, variant)
+        advance_N = planner.layout.advance(spans)
+        cells, step = planner.begin(slots_B, *sent, advance_N=advance_N, variant=variant)
         for key, span in spans.items():
             resource: Any = world.resources[key]
             given = attrs.evolve(step, span=span)
             plans[key] = resource.resident_plan(cells.get(key, {}), given, plans)
-        advance_N = planner.layout.advance(spans)
-        planner.advance(slots_B, advance_N)
         return plans, advance_N
 
     def close(self, handle: int) -> None:

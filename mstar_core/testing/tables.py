@@ -1,4 +1,4 @@
-"""Conformance of the kernels that read and write the tables of resident rows."""
+"""Conformance of the kernels that begin a resident step on the tables of its rows."""
 
 from __future__ import annotations
 
@@ -59,25 +59,29 @@ class Tables:
         return cls(shape, buffers, *claimed)
 
     def stage(self, slots: Sequence[int], count: int, seed: int) -> None:
-        """Rows of a step, and cells of which the first ``count`` are meant.
+        """Rows of a step, and cells of theirs of which the first ``count`` are meant.
 
-        No two are the same, and the first is the last that a request can own.
+        No two are the same, and the first is the last of the first row. Of fewer cells than there
+        is room for, and past them, what lies there names cells that nobody may write.
         """
         shape, random = self.shape, torch.Generator().manual_seed(seed)
-        last = torch.tensor([(shape.R - 1) * shape.C - 1])
-        others = torch.randperm((shape.R - 2) * shape.C - 1, generator=random) + shape.C
+        mine = (
+            torch.tensor(slots, dtype=torch.int64)[:, None] * shape.C + torch.arange(shape.C)
+        ).flatten()
+        last, others = mine[shape.C - 1 : shape.C], mine[torch.arange(len(mine)) != shape.C - 1]
+        mixed = others[torch.randperm(len(others), generator=random)]
+        cells = torch.cat([last, mixed, torch.arange(shape.K)])[: shape.K]
         self.slots_B.zero_()
         self.slots_B[: len(slots)] = torch.tensor(slots, dtype=torch.int64)
-        self.index_K.copy_(torch.cat([last, others])[: shape.K])
+        self.index_K.copy_(cells)
         self.value_K.copy_(_random((shape.K,), seed))
-        self.count_1.fill_(count)
+        self.count_1.fill_(min(count, len(mine)))
 
-    def step(self, kernels: TableKernels) -> dict[str, Tensor]:
-        """What a resident graph does around its forward."""
-        kernels.scatter_staged(self.store_RC, self.index_K, self.value_K, self.count_1)
-        rows_BC = kernels.gather_rows(self.store_RC, self.slots_B)
-        kernels.advance_rows(self.store_RC, self.slots_B, self.advance_N)
-        return {"rows": rows_BC}
+    def begin(self, kernels: TableKernels) -> dict[str, Tensor]:
+        """What a resident graph does before its forward."""
+        block = self.slots_B, self.index_K, self.value_K, self.count_1
+        rows_BC, real_B, padding_B = kernels.begin(self.store_RC, *block, self.advance_N)
+        return {"rows": rows_BC, "real": real_B, "padding": padding_B}
 
     def copied(self) -> Tables:
         """The same on the CPU, for the definitions."""
@@ -100,47 +104,41 @@ class TableKernelsConformance:
 
     @every_shape
     @pytest.mark.parametrize("part", ["none", "one", "all but one", "all"])
-    def test_the_first_staged_cells_are_written_and_no_other(self, shape: Shape, part: str) -> None:
+    def test_a_step_begins_as_the_definitions_say(self, shape: Shape, part: str) -> None:
+        """The first staged cells are written and no other, rows are read and then advance."""
         tables = Tables.of(shape, self.device)
         count = {"none": 0, "one": 1, "all but one": shape.K - 1, "all": shape.K}[part]
-        tables.store_RC[0] = 7  # where a cell that was not read would be written
-        tables.stage([], count, seed=2)
-        want = tables.copied()
-        TORCH.scatter_staged(want.store_RC, want.index_K, want.value_K, want.count_1)
-        self.scatter(tables)
-        assert_same(tables, want)
+        for slots in rows_of(shape):
+            tables.stage(slots, count, seed=2)
+            want = tables.copied()
+            self.begin(tables, want)
+            assert not tables.store_RC[0].any()
 
     @every_shape
     def test_what_was_staged_is_consumed(self, shape: Shape) -> None:
         tables = Tables.of(shape, self.device)
-        tables.stage([], 1, seed=3)
-        self.scatter(tables)
+        tables.stage(rows_of(shape)[-1], shape.K, seed=3)
+        self.begin(tables, tables.copied())
         assert tables.count_1.tolist() == [0]
-        before = tables.copied()
         tables.value_K.add_(1)
-        self.scatter(tables)
-        assert_same(tables, before)
+        before = tables.copied()
+        self.begin(tables, before)
 
     @every_shape
-    def test_rows_are_gathered_whole_and_padding_is_zero(self, shape: Shape) -> None:
+    def test_rows_are_read_whole_before_they_advance_and_padding_is_zero(
+        self, shape: Shape
+    ) -> None:
         tables = Tables.of(shape, self.device)
         for slots in rows_of(shape):
             tables.stage(slots, 0, seed=4)
-            got = self.kernels.gather_rows(tables.store_RC, tables.slots_B).cpu()
-            want = tables.copied()
-            assert torch.equal(got, TORCH.gather_rows(want.store_RC, want.slots_B))
-            assert not got[len(slots) :].any()
-
-    @every_shape
-    def test_real_rows_advance_and_padding_does_not(self, shape: Shape) -> None:
-        tables = Tables.of(shape, self.device)
-        for slots in rows_of(shape):
-            tables.stage(slots, 0, seed=5)
-            want = tables.copied()
-            TORCH.advance_rows(want.store_RC, want.slots_B, want.advance_N)
-            self.kernels.advance_rows(tables.store_RC, tables.slots_B, tables.advance_N)
-            assert_same(tables, want)
-            assert not tables.store_RC[0].any()
+            before = tables.store_RC.cpu().clone()
+            got = {name: t.cpu() for name, t in tables.begin(self.kernels).items()}
+            assert torch.equal(got["rows"][: len(slots)], before[slots])
+            assert not got["rows"][len(slots) :].any()
+            assert got["real"].tolist() == [True] * len(slots) + [False] * (shape.B - len(slots))
+            assert got["padding"].tolist() == (~got["real"]).tolist()
+            grown = tables.store_RC.cpu()[slots, : shape.N] - before[slots, : shape.N]
+            assert torch.equal(grown, tables.advance_N.cpu().expand_as(grown))
 
     @every_shape
     def test_a_captured_step_is_an_eager_step_and_a_replay_stages_nothing(
@@ -148,19 +146,23 @@ class TableKernelsConformance:
     ) -> None:
         tables = Tables.of(shape, self.device)
         graphs = self.graphs(tables.buffers)
-        graph = graphs.capture("tables", lambda: tables.step(self.kernels), [])
+        graph = graphs.capture("tables", lambda: tables.begin(self.kernels), [])
         for n in range(9):
             if n % 2 == 0:
                 tables.stage(rows_of(shape)[n % 3], min(n, shape.K), seed=n)
             want = tables.copied()
-            rows_BC = want.step(TORCH)["rows"]
+            begun = want.begin(TORCH)
             graph.replay()
-            assert torch.equal(graph.outputs["rows"].cpu(), rows_BC)
+            for name, found in begun.items():
+                assert torch.equal(graph.outputs[name].cpu(), found)
             assert_same(tables, want)
 
-    def scatter(self, tables: Tables) -> None:
-        """Write what was staged."""
-        self.kernels.scatter_staged(tables.store_RC, tables.index_K, tables.value_K, tables.count_1)
+    def begin(self, tables: Tables, want: Tables) -> None:
+        """Begin a step on both, ``want`` by the definitions; both are then the same."""
+        expected = want.begin(TORCH)
+        for name, found in tables.begin(self.kernels).items():
+            assert torch.equal(found.cpu(), expected[name])
+        assert_same(tables, want)
 
 
 def rows_of(shape: Shape) -> list[list[int]]:

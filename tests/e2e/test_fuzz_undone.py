@@ -46,15 +46,15 @@ class ColumnOfCarry:
     def __init__(self, patch):
         self.patch, self.host, self.plan, self.step = patch, None, None, None
         build, columns = CarryResource.build.__func__, CarryResource.resident_columns
-        gather, make = ResidentPlanner.gather, CarryResource.resident_plan
+        begin, make = ResidentPlanner.begin, CarryResource.resident_plan
 
         def with_column(cls, spec, env):
             self.host = env.table.column(np.int64)
             return build(cls, spec, env)
 
-        def gathered(planner, slots_B, *staged):
-            self.step = planner, slots_B
-            return gather(planner, slots_B, *staged)
+        def begun(planner, slots_B, *staged, advance_N, variant):
+            self.step, self.advance_N = (planner, slots_B), advance_N
+            return begin(planner, slots_B, *staged, advance_N=advance_N, variant=variant)
 
         def planned(carry, cells, rows, upstream):
             self.cells_B, self.plan = cells[self.name], make(carry, cells, rows, upstream)
@@ -67,7 +67,7 @@ class ColumnOfCarry:
             "resident_columns",
             lambda carry: (*columns(carry), attrs.evolve(more, host=self.host)),
         )
-        patch(ResidentPlanner, "gather", gathered)
+        patch(ResidentPlanner, "begin", begun)
         patch(CarryResource, "resident_plan", planned)
 
     def read_instead_of_carry(self):
@@ -84,9 +84,9 @@ class ColumnOfCarry:
         """The column is the last token that has been read."""
         take = Reader._token
 
-        def taken(reader, state, track, i, outcome):
-            self.host[state.handle] = int(outcome.arrays["ids"][i])
-            take(reader, state, track, i, outcome)
+        def taken(reader, state, track, i, read):
+            self.host[state.handle] = read.ids_B[i]
+            take(reader, state, track, i, read)
 
         self.patch(Reader, "_token", taken)
 
@@ -145,7 +145,7 @@ def free_without_a_fence(patch):
 
 def advance_only_who_has_not_stopped(patch):
     column, launched = ColumnOfCarry(patch), Scheduler.launched
-    write, advance = CarryResource.write, ResidentPlanner.advance
+    write = CarryResource.write
 
     def told(scheduler, rows, number):
         launched(scheduler, rows, number)
@@ -156,15 +156,15 @@ def advance_only_who_has_not_stopped(patch):
 
     def seen(carry, name, values_B, plan):
         write(carry, name, values_B, plan)
-        if plan is column.plan and name == "ids":
-            column.goes_on_B = values_B != column.cells_B
-
-    def who_goes_on(planner, slots_B, advance_N):
-        advance(planner, slots_B * column.goes_on_B, advance_N)
+        if plan is column.plan and name == "ids":  # what has stopped goes back
+            planner, slots_B = column.step
+            stopped_B = slots_B * (values_B == column.cells_B)
+            kernels.advance_rows(
+                planner.store_RC, stopped_B, -planner.advance_tensor(column.advance_N)
+            )
 
     patch(Scheduler, "launched", told)
     patch(CarryResource, "write", seen)
-    patch(ResidentPlanner, "advance", who_goes_on)
 
 
 UNDONE = {

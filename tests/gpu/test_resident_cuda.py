@@ -61,10 +61,10 @@ def test_cells_past_two_to_the_31_are_reached():
     def there(*values):
         return torch.tensor(values, device="cuda")
 
-    CHOSEN.scatter_staged(store_RC, there(last * num_cells + 7), there(40), there(1))
-    CHOSEN.advance_rows(store_RC, there(last, 0), there(*[2] * 8))
-    rows_BC = CHOSEN.gather_rows(store_RC, there(0, last))
-    assert rows_BC[1, :9].tolist() == [2] * 7 + [42, 0]
+    block = there(0, last), there(last * num_cells + 7), there(40), there(1)
+    rows_BC, *_ = CHOSEN.begin(store_RC, *block, there(*[2] * 8))
+    assert rows_BC[1, :9].tolist() == [0] * 7 + [40, 0]
+    assert store_RC[last, :9].tolist() == [2] * 7 + [42, 0]
     assert not rows_BC[0].any()
     assert int(store_RC[:-1].count_nonzero()) == 8
 

@@ -357,17 +357,15 @@ def test_padding_rows_read_row_0_which_stays_zero_and_trash_takes_the_rest():
 def test_a_replay_without_a_copy_scatters_nothing():
     tables = one_pool()
     planner = tables.planner
-    block = {
-        "slots": torch.tensor([1, 0]),
-        "index": torch.tensor([planner.layout.num_cells + 4, 0, 0, 0]),
-        "value": torch.tensor([9, 0, 0, 0]),
-        "count": torch.tensor([1]),
-    }
-    planner.gather(*block.values())
+    slots, count = torch.tensor([1, 0]), torch.tensor([1])
+    index = torch.tensor([planner.layout.num_cells + 4, 0, 0, 0])
+    staged = index, torch.tensor([9, 0, 0, 0]), count
+    advance = np.zeros(planner.layout.num_narrow, np.int64)
+    planner.begin(slots, *staged, advance_N=advance, variant=0)
     assert planner.store_RC[1, 4] == 9
-    assert block["count"].item() == 0
+    assert count.item() == 0
     planner.store_RC[1, 4] = 3
-    planner.gather(*block.values())
+    planner.begin(slots, *staged, advance_N=advance, variant=0)
     assert planner.store_RC[1, 4] == 3
 
 
