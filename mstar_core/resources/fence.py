@@ -43,11 +43,11 @@ class IdPool:
     def __init__(self, num_ids: int, fences: Fences, reserved: int = 1) -> None:
         self.num_ids = num_ids - reserved
         self._free = OrderedDict.fromkeys(range(reserved, num_ids))
-        self._held = np.zeros(num_ids, dtype=bool)
-        self._heap: list[tuple[int, int, int, bool]] = []
-        """(fence, order, place, kept); a place that was revived in the meantime is passed over."""
+        self._held: set[int] = set()
+        self._heap: list[tuple[int, int, list[int], bool]] = []
+        """(fence, order, places, kept); one that was revived in the meantime is passed over."""
         self._cooling: dict[int, int] = {}
-        """Place → its order in the heap."""
+        """Place → the order of those in the heap that it was given back with."""
         self._order = 0
         self._fences = fences
         fences.watch(self)
@@ -67,36 +67,39 @@ class IdPool:
         if count > len(self._free):
             raise IndexError(f"took {count} of {len(self._free)} free places: room was not asked")
         taken = [self._free.popitem(last=False)[0] for _ in range(count)]
-        self._held[taken] = True
+        self._held.update(taken)
         return np.asarray(taken, dtype=np.int64)
 
     def give_back(self, ids: Iterable[int], fence: int, kept: bool = False) -> None:
         """Give places back; free at once if ``fence`` is retired, else when it is."""
-        for i in map(int, ids):
-            if not self._held[i]:
+        places = list(map(int, ids))
+        for i in places:
+            if i not in self._held:
                 raise IndexError(f"place {i} was given back twice")
-            self._held[i] = False
-            if fence <= self._fences.retired:
+            self._held.remove(i)
+        if fence <= self._fences.retired:
+            for i in places:
                 self._line_up(i, kept)
-            else:
-                self._order += 1
-                self._cooling[i] = self._order
-                heapq.heappush(self._heap, (fence, self._order, i, kept))
+        else:
+            self._order += 1
+            self._cooling.update(dict.fromkeys(places, self._order))
+            heapq.heappush(self._heap, (fence, self._order, places, kept))
 
     def revive(self, ids: Iterable[int]) -> None:
         """Hold these free or cooling places again, as they are."""
         for i in map(int, ids):
             if self._cooling.pop(i, None) is None:
                 del self._free[i]
-            self._held[i] = True
+            self._held.add(i)
 
     def thaw(self, number: int) -> None:
         """Free what entry ``number`` and those before it fenced."""
         while self._heap and self._heap[0][0] <= number:
-            _, order, i, kept = heapq.heappop(self._heap)
-            if self._cooling.get(i) == order:
-                del self._cooling[i]
-                self._line_up(i, kept)
+            _, order, places, kept = heapq.heappop(self._heap)
+            for i in places:
+                if self._cooling.get(i) == order:
+                    del self._cooling[i]
+                    self._line_up(i, kept)
 
     def _line_up(self, place: int, kept: bool) -> None:
         self._free[place] = None

@@ -93,6 +93,9 @@ class Kept:
 
     def give_back(self, places: Iterable[int], fence: int) -> None:
         """Give places back to the pool; what has a key can be found until it is taken."""
+        if not self._key:
+            self.pool.give_back(places, fence)
+            return
         for place in map(int, places):
             self.pool.give_back([place], fence, kept=place in self._key)
 

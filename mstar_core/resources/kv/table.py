@@ -52,7 +52,7 @@ class PageTable:
     def num_growing(self) -> int:
         """Requests that hold pages, and may need more than they hold or were promised."""
         kept = np.maximum(self.num_held, self.num_promised)
-        return int(((self.num_held > 0) & (kept < self.num_life)).sum())
+        return int(np.count_nonzero((self.num_held > 0) & (kept < self.num_life)))
 
     def admit(self, handle: int, life: int, first: int | None) -> None:
         """``handle`` may come to hold ``life`` pages: it takes ``first``, or is promised all."""
@@ -60,7 +60,7 @@ class PageTable:
         if first is None:
             self.num_promised[handle] = life
         else:
-            self.grow(np.array([handle]), np.array([first]))
+            self.add(handle, first)
 
     def missing(self, handles_B: np.ndarray, spans_B: np.ndarray) -> np.ndarray:
         """int64 ``[B]``: new pages that each row needs to add ``spans_B`` tokens."""
@@ -82,6 +82,14 @@ class PageTable:
         self._owners_P[taken] = 1
         self._fence_P[taken] = -1
 
+    def add(self, handle: int, count: int) -> None:
+        """Give one request ``count`` more pages."""
+        taken, held = self.kept.take(count), int(self.num_held[handle])
+        self.pages[handle, held : held + count] = taken
+        self.num_held[handle] = held + count
+        self._owners_P[taken] = 1
+        self._fence_P[taken] = -1
+
     def leave(self, handle: int, fence: int) -> None:
         """Give up every page of ``handle`` and its promise; the length stays."""
         kept = self.num_promised, self.length, self.num_life
@@ -100,7 +108,7 @@ class PageTable:
         """Take pages for the length that ``handle`` left with, and its promise."""
         pages = self.back(handle)
         self.num_promised[handle], self.num_away[handle] = self.num_away[handle], 0
-        self.grow(np.array([handle]), np.array([pages]))
+        self.add(handle, pages)
 
     def fork(self, parent: int, child: int) -> list[tuple[int, int]]:
         """``child`` continues ``parent``: full pages shared, a partial one to be copied.
@@ -116,7 +124,7 @@ class PageTable:
         self.num_held[child] = full
         if not rest:
             return []
-        self.grow(np.array([child]), np.array([1]))
+        self.add(child, 1)
         return [(int(self.pages[parent, full]), int(self.pages[child, full]))]
 
     def adopt(self, handle: int, pages: np.ndarray) -> None:
@@ -149,13 +157,14 @@ class PageTable:
 
         The last page goes first, so that of a kept stream the end is taken before its beginning.
         """
-        held = self.pages[handle, : int(self.num_held[handle])].copy()
+        num = int(self.num_held[handle])
+        held = self.pages[handle, :num].copy()
         self._owners_P[held] -= 1
         self._fence_P[held] = np.maximum(self._fence_P[held], fence)
         free = held[self._owners_P[held] == 0][::-1]
         fences = self._fence_P[free]
         for last in sorted(set(fences.tolist())):
-            self.kept.give_back(free[fences == last], last)
-        self.pages[handle] = 0
+            self.kept.give_back(free[fences == last].tolist(), last)
+        self.pages[handle, :num] = 0
         self.length[handle] = self.num_held[handle] = 0
         self.num_promised[handle] = self.num_away[handle] = self.num_life[handle] = 0

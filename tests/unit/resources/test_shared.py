@@ -92,6 +92,18 @@ def test_a_place_that_is_revived_while_it_cools_is_not_freed_by_its_old_fence(fe
     assert pool.take(1).tolist() == [place]
 
 
+def test_of_places_given_back_together_the_revived_one_stays_held(fences):
+    pool = IdPool(4, fences)
+    first, second, third = pool.take(3).tolist()
+    pool.give_back([first, second, third], 5)
+    pool.revive([second])
+    fences.retire(5)
+    assert (pool.num_free, pool.num_cooling) == (2, 0)
+    assert pool.take(2).tolist() == [third, first]
+    with pytest.raises(IndexError, match="twice"):
+        pool.give_back([second, second], 5)
+
+
 def page_table(fences, num_pages=8):
     return PageTable(RequestTable(6), fences, num_pages + 1, 4, num_pages)
 
