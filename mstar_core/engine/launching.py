@@ -39,7 +39,7 @@ class Launcher:
         for running in self.isolation.turns():
             held: set[str] = set()
             while (choice := self.scheduler.next(running, held)) is not None:
-                first = choice[1][0].track.walk or ""
+                first = choice[1][0].walk
                 if self._launch_step(*choice):
                     return True
                 held.add(first)

@@ -48,8 +48,8 @@ class Track:
     items: int = 0
     """Of a stream: items that steps made or used, as far as they were read and kept."""
     ended: bool = False
-    loop: Any = None
-    """Its row, once it is in a loop that fills no edge: the same in every step."""
+    row: Any = None
+    """Its next row, where nothing but its own steps changes that: of a loop the same in each."""
 
     @property
     def walk(self) -> str | None:
@@ -64,12 +64,12 @@ class Track:
     def advance(self) -> None:
         """Go on to the next part."""
         self.at += 1
-        self.done, self.loop = 0, None
+        self.done, self.row = 0, None
 
     def restart(self, accepted: int) -> None:
         """Back to the first part, with ``accepted`` tokens behind it; the rest is forgotten."""
         self.at = self.done = self.unread = self.items = 0
-        self.loop = None
+        self.row = None
         self.sampled = self.accepted = accepted
         self.ended = False
 

@@ -7,10 +7,11 @@ neither prompts nor decodes can starve the other; within a walk, rows go by rank
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mstar_core.model.walks import Walk
 from mstar_core.sched.mixing import mixed_rows
@@ -24,16 +25,20 @@ class Row:
 
     state: RequestState
     track: Track
+    walk: str
+    """The request's own, also where the step runs it with others."""
     start: int
     span: int
     samples: bool
     carry: bool = False
     """Its inputs come from its carry row (a loop), whatever else the step holds."""
+    limit: int = sys.maxsize
+    """Of a loop: the tokens at which it is over."""
 
     @property
     def left(self) -> int:
         """Steps of a loop that may still be launched."""
-        return self.state.request.max_new_tokens - self.track.sampled
+        return self.limit - self.track.sampled
 
 
 @define(eq=False, kw_only=True)
@@ -71,9 +76,17 @@ class Scheduler:
             if state.failing:
                 continue
             for track in state.tracks:
-                row = self._ready(state, track) if track.loop is None else _again(state, track)
-                if row is not None:
-                    ready.setdefault(track.parts[track.at].walk, []).append(row)
+                row = track.row
+                if row is None:
+                    row = self._ready(state, track)
+                    if row is None:
+                        continue
+                elif track.ended or track.sampled >= row.limit:
+                    continue
+                if row.walk in ready:
+                    ready[row.walk].append(row)
+                else:
+                    ready[row.walk] = [row]
         for name in held:
             ready.pop(name, None)
         if not ready:
@@ -84,8 +97,8 @@ class Scheduler:
             name,
             self._fit(self.walks[name], ready[name], ()),
         )
-        loops = _repeats(self.walks[name]) and not any(r.state.request.gated for r in rows)
-        self.sole = loops and len(ready) == 1 and len(rows) == len(ready[name])
+        alone = len(ready) == 1 and _repeats(self.walks[name]) and len(rows) == len(ready[name])
+        self.sole = alone and not any(row.state.request.gated for row in rows)
         self._turn += 1
         for each in (name, *self.walks[name].combines):
             self._last_run[each] = self._turn
@@ -102,22 +115,15 @@ class Scheduler:
     def launched(self, rows: Sequence[Row], number: int) -> None:
         """Count a step as launched: the records that the next choice is made from."""
         for row in rows:
-            if row is row.track.loop:
-                row.track.done += 1
-                row.track.unread += 1
-                row.track.sampled += row.samples
-                row.state.last_entry = number
-                continue
-            track, walk = row.track, self.walks[row.track.walk or ""]
+            track = row.track
             track.done += row.span
             track.unread += 1
             track.sampled += row.samples
             row.state.last_entry = number
-            if (
-                walk.feed != "loop"
-                and track.drains is None
-                and self._used_up(row.state, track, walk)
-            ):
+            if row.carry:
+                continue
+            track.row = None
+            if track.drains is None and self._used_up(row.state, track, self.walks[row.walk]):
                 track.advance()
 
     def remaining(self, state: RequestState, track: Track) -> int:
@@ -159,10 +165,20 @@ class Scheduler:
         start = track.done if walk.feed == "prompt" else 0
         if walk.name in self.cuts:
             left = min(left, self.cuts[walk.name] - start % self.cuts[walk.name])
-        carry = walk.feed == "loop"
-        row = Row(state, track, start, left, carry and walk.samples, carry)
-        if _repeats(walk):
-            track.loop = row
+        carry, most = walk.feed == "loop", state.request.max_new_tokens
+        is_last = walk.feed != "prompt" or start + left >= state.items(walk)
+        row = Row(
+            state=state,
+            track=track,
+            walk=walk.name,
+            start=start,
+            span=left,
+            samples=walk.samples and is_last,
+            carry=carry,
+            limit=most if carry else sys.maxsize,
+        )
+        if walk.feed != "edge" and not _fills(walk) and not state.request.gated:
+            track.row = row
         return row
 
     def _fit(self, walk: Walk, ready: Sequence[Row], taken: Sequence[Row]) -> list[Row]:
@@ -185,15 +201,12 @@ class Scheduler:
                     span = span if not walk.chunkable else left
                 else:
                     span = left
-            samples = walk.samples and row.start + span >= self._total(row, walk)
-            rows.append(Row(row.state, row.track, row.start, span, samples, row.carry))
+            whole = span == row.span
+            rows.append(row if whole else evolve(row, span=span, samples=False))
             left -= span
             if left <= 0:
                 break
         return rows
-
-    def _total(self, row: Row, walk: Walk) -> int:
-        return row.state.items(walk) if walk.feed == "prompt" else row.start + row.span
 
     def step(self, name: str, rows: Sequence[Row]) -> Step:
         """The declaration of these rows."""
@@ -211,13 +224,17 @@ class Scheduler:
 
     def fewer(self, step: Step, rows: Sequence[Row]) -> Step:
         """The declaration of leading ``rows`` of ``step``: of their own walk, if they share one."""
-        own = {row.track.walk or "" for row in rows}
+        own = {row.walk for row in rows}
         return self.step(own.pop() if len(own) == 1 else step.walk, rows)
 
 
 def _repeats(walk: Walk) -> bool:
     """A loop that fills no edge: what it makes gives no other walk its turn, and needs no room."""
-    return walk.feed == "loop" and not any(output.edge for output in walk.outputs)
+    return walk.feed == "loop" and not _fills(walk)
+
+
+def _fills(walk: Walk) -> bool:
+    return any(output.edge for output in walk.outputs)
 
 
 def due(chunks: Sequence[int], done: int) -> int:
@@ -229,15 +246,6 @@ def due(chunks: Sequence[int], done: int) -> int:
         if done < end:
             return end - done
     return last - (done - end) % last
-
-
-def _again(state: RequestState, track: Track) -> Row | None:
-    """The row of a track in its loop, which stays the same, if it can run."""
-    request = state.request
-    if track.ended or track.sampled >= request.max_new_tokens or (request.gated and track.unread):
-        return None
-    row: Row = track.loop
-    return row
 
 
 def _each(values: int | list[int], dtype: type, num: int) -> np.ndarray:

@@ -70,7 +70,7 @@ def test_a_track_that_starts_again_keeps_what_was_accepted_and_nothing_else():
     (track,) = tracks_of(GRAPH)
     track.advance()
     track.done, track.sampled, track.accepted, track.unread = 5, 6, 6, 0
-    track.loop = object()
+    track.row = object()
     track.restart(6)
     assert (track.walk, track.done, track.sampled, track.accepted) == ("prefill", 0, 6, 6)
-    assert track.loop is None
+    assert track.row is None

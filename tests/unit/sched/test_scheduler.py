@@ -168,6 +168,7 @@ def test_a_gated_request_is_left_out_while_a_step_of_it_is_unread():
     assert world.step() == ("decode", [(1, 0, 1, True)])
     gated.tracks[0].unread = 0
     assert world.step() == ("decode", [(0, 0, 1, True), (1, 0, 1, True)])
+    assert world.step() == ("decode", [(1, 0, 1, True)])
 
 
 @pytest.mark.parametrize("end", ["failing", "ended"])
@@ -245,6 +246,17 @@ def test_a_row_in_its_loop_is_the_same_in_every_step():
     first = world.scheduler.next(world.running)[1][0]
     world.step()
     assert world.scheduler.next(world.running)[1][0] is first
+
+
+def test_a_prompt_that_waits_is_looked_at_once():
+    world = World(CHUNKED, DECODE, budget=3)
+    for _ in range(2):
+        world.add(3, new=2)
+    world.step()
+    waiting = world.running[1].tracks[0].row
+    assert (waiting.walk, waiting.start, waiting.span) == ("prefill", 0, 3)
+    assert world.step()[0] == "decode"
+    assert world.scheduler.next(world.running)[1][0] is waiting
 
 
 @pytest.mark.parametrize(
