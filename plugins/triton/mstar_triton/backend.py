@@ -26,8 +26,9 @@ def early(x: Tensor, all_wait: bool = True) -> dict[str, Any]:
 
     Every program of it must wait for that one, so not where some may return first. A kernel that
     writes more than activations lets no other begin (``gdc_launch_dependents``) before all of that
-    is stored, unless the other waits first of all or is of another step, whose plan is made by
-    kernels that are not launched so: what a kernel reads before it waits, besides weights, is old.
+    is stored, unless what begins reads none of it before its own wait. What a kernel reads before
+    it waits, besides weights, is of earlier steps: a step's plan is made by kernels that are not
+    launched so, which lets nothing of it begin before the step in front has ended.
     """
     if AMD or x.device.type == "cpu" or not all_wait:
         return {"PDL": False}

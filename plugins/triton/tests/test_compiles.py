@@ -22,8 +22,8 @@ def test_every_kernel_compiles_and_its_tiles_fit(monkeypatch, operation, target)
     assert "kernel" in done.stdout
 
 
-def test_a_product_of_other_rows_is_the_same_kernel(monkeypatch):
-    """Whatever rows share a tile: steps of a new row count would wait for a compiler."""
+def test_a_product_of_several_rows_is_one_kernel_whatever_their_count(monkeypatch):
+    """As far as they share a tile: steps of a new row count would wait for a compiler."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     script = Path(__file__).with_name("compiling.py")
     command = [sys.executable, str(script), "sources"]

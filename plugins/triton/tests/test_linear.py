@@ -163,13 +163,16 @@ def test_no_rows_and_many_rows_are_torchs(ops, rows):
 
 
 @each_device
-def test_many_rows_and_their_residual_are_rounded_once(ops, device):
+def test_many_rows_and_their_residual_are_rounded_at_most_twice(ops, device):
+    """A library's product may be rounded before the residual is added, as it is on an H200."""
     g = seeded("many")
     made = [normal(g, 200, 64), normal(g, 24, 64) / 8, 100 * normal(g, 200, 24)]
     x, weight, residual = (t.to(device, torch.bfloat16) for t in made)
-    got = ops.linear_residual(x, weight, residual)
-    want = residual.float() + x.float() @ weight.float().T
-    torch.testing.assert_close(got.float(), want, atol=0, rtol=2**-8)
+    got = ops.linear_residual(x, weight, residual).double()
+    product = x.double() @ weight.double().T
+    want = residual.double() + product
+    most = 2**-8 * (want.abs() + product.abs()) + 1e-5
+    assert ((got - want).abs() <= most).all()
 
 
 def test_tiles_follow_from_rows_and_outputs():

@@ -14,11 +14,13 @@ from triton.language.extra import cuda
 
 from mstar_triton.gated_delta.rows_kernels import (
     convolved,
+    held_window,
     keep_newest,
     l2,
     log_decay,
     silu,
-    window_with_newest,
+    window_taps,
+    with_newest,
 )
 
 
@@ -27,16 +29,14 @@ def enter_kernel(
     qkv_ptr, taps_ptr, conv_ptr, slots_ptr, fresh_ptr, lead_ptr, mixed_ptr, arrived_ptr,
     qkv_row, slots_row, conv_slot,
     G: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr, K: tl.constexpr,
-    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One program per row and head of q, k or v: no other reads the windows that it moves."""
+    """One program per row and head of q, k or v: no other reads the windows that it moves.
+
+    Windows are of earlier steps, as the states are in ``step``: both are read before the wait. With
+    ``EARLY`` programs of ``step`` begin even before this kernel may go on.
+    """
     row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, BLOCK_C)
-    if PDL:
-        cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
-    if lead_ptr is not None:
-        if row >= tl.load(lead_ptr):
-            return
     is_key, width, first = head < 2 * G, E, 2 * G * D + (head - 2 * G) * E
     if is_key:
         width, first = D, head * D
@@ -44,8 +44,18 @@ def enter_kernel(
     held = (slot > 0) & (tl.load(fresh_ptr + row) == 0)
     c, held_c = first + i, i < tl.where(held, width, 0)
     conv_ptr += slot * conv_slot
-    window = window_with_newest(qkv_ptr + row * qkv_row, conv_ptr, c, i < width, held_c, K, BLOCK_K)
-    y = convolved(window, taps_ptr, c, i < width, K, BLOCK_K)
+    old = held_window(conv_ptr, c, held_c, K, BLOCK_K)
+    taps = window_taps(taps_ptr, c, i < width, K, BLOCK_K)
+    if PDL and EARLY:
+        cuda.gdc_launch_dependents()
+    if PDL:
+        cuda.gdc_wait()
+        cuda.gdc_launch_dependents()
+    if lead_ptr is not None:
+        if row >= tl.load(lead_ptr):
+            return
+    window = with_newest(old, qkv_ptr + row * qkv_row, c, i < width, K, BLOCK_K)
+    y = convolved(window, taps)
     if is_key:
         y = l2(y)
         if head < G:
@@ -72,12 +82,6 @@ def step_kernel(
     part, h, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = (E + PART_E - 1) // PART_E
     g, H = h // R, G * R
-    if PDL:
-        cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
-    if lead_ptr is not None:
-        if row >= tl.load(lead_ptr):
-            return
     slot = tl.load(slots_ptr + row * slots_row)
     live = slot > 0
     held = live & (tl.load(fresh_ptr + row) == 0)
@@ -85,15 +89,22 @@ def step_kernel(
     in_e = e < E
     at = ssm_ptr + slot * ssm_slot + h * D * E + d[:, None] * E + e[None, :]
     held_d, live_d = d < tl.where(held, D, 0), d < tl.where(live, D, 0)
-    state = tl.load(at, mask=held_d[:, None] & in_e[None, :], other=0)
+    state = tl.load(at, mask=held_d[:, None] & in_e[None, :], other=0, cache_modifier=".cg")
+    a_log = tl.load(a_log_ptr + h).to(tl.float32)
+    dt_bias = tl.load(dt_bias_ptr + h).to(tl.float32)
+    if PDL:
+        cuda.gdc_wait()
+        cuda.gdc_launch_dependents()
+    if lead_ptr is not None:
+        if row >= tl.load(lead_ptr):
+            return
     mixed_ptr += row * C
     q = tl.load(mixed_ptr + g * D + d, mask=d < D, other=0)
     k = tl.load(mixed_ptr + (G + g) * D + d, mask=d < D, other=0)
     v = tl.load(mixed_ptr + 2 * G * D + h * E + e, mask=in_e, other=0)
     b = tl.load(b_ptr + row * b_row + h).to(tl.float32)
     a = tl.load(a_ptr + row * a_row + h).to(tl.float32)
-    a_log = tl.load(a_log_ptr + h).to(tl.float32)
-    decay = tl.exp(log_decay(a, a_log, tl.load(dt_bias_ptr + h).to(tl.float32)))
+    decay = tl.exp(log_decay(a, a_log, dt_bias))
     k_read = tl.sum(k[:, None] * state, 0) * decay
     q_read = tl.sum(q[:, None] * state, 0) * decay
     delta = tl.sigmoid(b) * (v - k_read)

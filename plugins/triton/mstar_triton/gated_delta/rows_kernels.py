@@ -32,30 +32,40 @@ def log_decay(a, a_log, dt_bias):
 
 
 @triton.jit
-def window_with_newest(
-    qkv_ptr, window_ptr, c, ok, held, K: tl.constexpr, BLOCK_K: tl.constexpr
-):  # fmt: skip
-    """``[C, BLOCK_K]``: the K - 1 inputs that are held of each channel, then the newest."""
+def held_window(window_ptr, c, held, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[C, BLOCK_K]``: the K - 1 inputs that are held of each channel."""
     j = tl.arange(0, BLOCK_K)[None, :]
+    mask = held[:, None] & (j < K - 1)
     old = window_ptr + c[:, None] * (K - 1) + j
-    kept = tl.load(old, mask=held[:, None] & (j < K - 1), other=0)
+    return tl.load(old, mask=mask, other=0, cache_modifier=".cg")
+
+
+@triton.jit
+def with_newest(held, qkv_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[C, BLOCK_K]``: :func:`held_window`, then the newest input."""
+    j = tl.arange(0, BLOCK_K)[None, :]
     new = tl.load(qkv_ptr + c[:, None] + 0 * j, mask=ok[:, None] & (j == K - 1), other=0)
-    return tl.where(j == K - 1, new.to(kept.dtype), kept)
+    return tl.where(j == K - 1, new.to(held.dtype), held)
 
 
 @triton.jit
 def keep_newest(window_ptr, window, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """Store all but the oldest of :func:`window_with_newest`; behind a barrier after its load."""
+    """Store all but the oldest of :func:`with_newest`; behind a barrier after its load."""
     j = tl.arange(0, BLOCK_K)[None, :]
     to = window_ptr + c[:, None] * (K - 1) + j - 1
     tl.store(to, window, mask=ok[:, None] & (j > 0) & (j < K))
 
 
 @triton.jit
-def convolved(window, taps_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    """fp32 ``[C]``: the convolution over a window, through SiLU."""
+def window_taps(taps_ptr, c, ok, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    """``[C, BLOCK_K]``: the weights of each channel's convolution."""
     j = tl.arange(0, BLOCK_K)[None, :]
-    taps = tl.load(taps_ptr + c[:, None] * K + j, mask=ok[:, None] & (j < K), other=0)
+    return tl.load(taps_ptr + c[:, None] * K + j, mask=ok[:, None] & (j < K), other=0)
+
+
+@triton.jit
+def convolved(window, taps):
+    """fp32 ``[C]``: the convolution over a window, through SiLU."""
     return silu(tl.sum(window.to(tl.float32) * taps.to(tl.float32), 1))
 
 

@@ -1,8 +1,9 @@
 """Products of few rows: what limits them is reading the weight, so all else is done on the way.
 
 With ``PDL`` a kernel is set up while the one before it ends: what does not depend on that one comes
-first, and ``gdc_wait`` stands before all that reads or writes what others do. The count of rows is
-not specialised on: it only masks, and an eager step of another count would wait for a compiler.
+first, and ``gdc_wait`` stands before all that reads or writes what others do. One row has a kernel
+of its own, without masks; all other counts of a tile share one, or an eager step of a new count
+would wait for a compiler.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def one_row_kernel(
     tl.store(out_ptr + n, y.to(out_ptr.dtype.element_ty), mask=n < N)
 
 
-@triton.jit(do_not_specialize=("M",))
+@triton.jit(do_not_specialize_on_alignment=("M",))
 def few_rows_kernel(
     x_ptr, weight_ptr, bias_ptr, residual_ptr, part_ptr, arrived_ptr, out_ptr,
     x_row, residual_row, M,

@@ -32,7 +32,7 @@ def under_way(t, tiles, stages, x_stages, least):
     return stages + x_stages + again - 1 - own
 
 
-@gluon.jit(do_not_specialize=("M",))
+@gluon.jit(do_not_specialize_on_alignment=("M",))
 def streamed_kernel(
     x_ptr, weight_ptr, norm_ptr, bias_ptr, residual_ptr, part_ptr, arrived_ptr, out_ptr,
     x_row, residual_row, M, eps,
