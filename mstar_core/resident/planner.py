@@ -6,7 +6,7 @@ advances it. What a step must send is the difference between that copy and the h
     steady step            nothing
     a row crossed a page   the new page's cell (and no length: both sides have advanced it)
     a host-planned step    the length cell of each row that it moved
-    a new or displaced row the whole row, in runs, copied just before the replay
+    a new or displaced row the whole row, copied just before the replay
 
 Small differences are cells that the graph scatters itself; they travel in the bucket's block.
 """
@@ -71,23 +71,25 @@ class ResidentPlanner:
         before = self.slots.num_displaced
         slots_B, new_B = self.slots.seat(handles_B, self._number)
         truth_BN, held_BS = self.layout.truth(handles_B), self.layout.held(handles_B)
-        whole_B = new_B | (held_BS - self._held_RS[slots_B] > 1).any(1)
-        whole_B |= (held_BS < self._held_RS[slots_B]).any(1)
-        index, value = self._cells(handles_B, slots_B, truth_BN, held_BS, ~whole_B)
-        runs = [
-            run
-            for i in np.flatnonzero(whole_B)
-            for run in self._row(int(handles_B[i]), int(slots_B[i]), truth_BN[i], held_BS[i])
-        ]
-        crossing = int(((held_BS > self._held_RS[slots_B]).any(1) & ~whole_B).sum())
+        more_BS = held_BS - self._held_RS[slots_B]
+        whole_B = new_B | (more_BS > 1).any(1)
+        whole_B |= (more_BS < 0).any(1)
+        grown = np.flatnonzero((more_BS > 0).any(1) & ~whole_B)
+        index, value = self._moved(slots_B, truth_BN, ~whole_B)
+        if len(grown):
+            cells = self._grown(handles_B[grown], slots_B[grown], held_BS[grown])
+            index, value = np.concatenate((index, cells[0])), np.concatenate((value, cells[1]))
+        whole = np.flatnonzero(whole_B)
+        whole = whole[np.argsort(slots_B[whole])]
+        runs = self._rows(handles_B[whole], slots_B[whole], truth_BN[whole])
         self._holds_RN[slots_B], self._held_RS[slots_B] = truth_BN, held_BS
         writes = ResidentWrites(
             slots_B=slots_B,
             index_K=index,
             value_K=value,
             runs=joined(runs),
-            num_whole=int(whole_B.sum()),
-            num_crossing=crossing,
+            num_whole=len(whole),
+            num_crossing=len(grown),
         )
         self._count(writes, self.slots.num_displaced - before)
         return writes
@@ -106,11 +108,11 @@ class ResidentPlanner:
     def crossed(self, handles_B: np.ndarray, slots_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Flat cells and values of the new pages of these rows, which nothing else happened to."""
         held_BS = self.layout.held(handles_B)
-        index, value = self._grown(handles_B, slots_B, held_BS, np.ones(len(handles_B), bool))
+        index, value = self._grown(handles_B, slots_B, held_BS)
         self._held_RS[slots_B] = held_BS
         self.counts.untouched_steps -= 1
         self.counts.crossing_steps += 1
-        return np.concatenate(index), np.concatenate(value)
+        return index, value
 
     def release(self, handle: int) -> None:
         """The request is over or was moved off the device: its row is free at once."""
@@ -122,47 +124,38 @@ class ResidentPlanner:
         """What the rows hold now: narrow cells, and cells in use per span (copies)."""
         return self._holds_RN[slots_B], self._held_RS[slots_B]
 
-    def _cells(
-        self,
-        handles_B: np.ndarray,
-        slots_B: np.ndarray,
-        truth_BN: np.ndarray,
-        held_BS: np.ndarray,
-        small_B: np.ndarray,
+    def _moved(
+        self, slots_B: np.ndarray, truth_BN: np.ndarray, small_B: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Flat cells and values of every small difference."""
+        """Narrow cells and values of the rows of ``small_B`` that are not what the store holds."""
         differs_BN = (truth_BN != self._holds_RN[slots_B]) & small_B[:, None]
         rows, cols = np.nonzero(differs_BN)
-        base_B = slots_B * self.layout.num_cells
-        index, value = self._grown(handles_B, slots_B, held_BS, small_B)
-        return (
-            np.concatenate((base_B[rows] + cols, *index)),
-            np.concatenate((truth_BN[rows, cols], *value)),
-        )
+        return slots_B[rows] * self.layout.num_cells + cols, truth_BN[rows, cols]
 
     def _grown(
-        self, handles_B: np.ndarray, slots_B: np.ndarray, held_BS: np.ndarray, which_B: np.ndarray
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Per span the cells of the rows that hold more than before."""
+        self, handles_B: np.ndarray, slots_B: np.ndarray, held_BS: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and values of what these rows hold more than before, span by span."""
         index, value = [], []
         base_B = slots_B * self.layout.num_cells
         for s, (place, column) in enumerate(self.layout.spans):
             old_B = self._held_RS[slots_B, s]
-            more_B = np.maximum(held_BS[:, s] - old_B, 0) * which_B
+            more_B = np.maximum(held_BS[:, s] - old_B, 0)
             rows = np.repeat(np.arange(len(more_B)), more_B)
             nth = np.arange(len(rows)) - np.repeat(np.cumsum(more_B) - more_B, more_B)
             cell = old_B[rows] + nth
             index.append(base_B[rows] + self.layout.start[place] + cell)
             value.append(column.host[handles_B[rows], cell].astype(np.int64))
-        return index, value
+        return np.concatenate(index), np.concatenate(value)
 
-    def _row(self, handle: int, slot: int, truth_N: np.ndarray, held_S: np.ndarray) -> list[Run]:
-        base = slot * self.layout.num_cells
-        runs: list[Run] = [(base, truth_N)]
-        for s, (place, column) in enumerate(self.layout.spans):
-            used = column.host[handle, : int(held_S[s])].astype(np.int64)
-            runs.append((base + self.layout.start[place], used))
-        return runs
+    def _rows(self, handles_B: np.ndarray, slots_B: np.ndarray, truth_BN: np.ndarray) -> list[Run]:
+        """A run for each row, of all its cells, so that neighbours join: one copy sends them."""
+        rows_BC = np.zeros((len(handles_B), self.layout.num_cells), np.int64)
+        rows_BC[:, : self.layout.num_narrow] = truth_BN
+        for place, column in self.layout.spans:
+            start = self.layout.start[place]
+            rows_BC[:, start : start + column.width] = column.host[handles_B]
+        return list(zip((slots_B * self.layout.num_cells).tolist(), rows_BC, strict=True))
 
     def _count(self, writes: ResidentWrites, displaced: int) -> None:
         counts = self.counts

@@ -47,11 +47,8 @@ class SlotCache:
         new_B = slots_B == 0
         if new_B.any():
             self._make_room(int(new_B.sum()), slots_B)
-            for i in np.flatnonzero(new_B):
-                slot = self._free.pop()
-                self._takes += 1
-                self._owner[slot], self._taken[slot] = handles_B[i], self._takes
-                self._slot[handles_B[i]] = slots_B[i] = slot
+            self._take(handles_B[new_B])
+            slots_B = self._slot[handles_B]
         self._planned[slots_B] = number
         return slots_B, new_B
 
@@ -66,6 +63,15 @@ class SlotCache:
             self._slot[handle] = 0
             self._owner[slot] = -1
             self._free.append(slot)
+
+    def _take(self, handles_B: np.ndarray) -> None:
+        """Free rows for these requests, in their order."""
+        num = len(handles_B)
+        slots_B = [self._free.pop() for _ in range(num)]
+        self._owner[slots_B] = handles_B
+        self._taken[slots_B] = np.arange(self._takes + 1, self._takes + num + 1)
+        self._takes += num
+        self._slot[handles_B] = slots_B
 
     def _make_room(self, need: int, own_B: np.ndarray) -> None:
         """Displace the least recently planned, ties by the order they took rows."""

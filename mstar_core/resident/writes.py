@@ -44,10 +44,14 @@ class ResidentCounts:
 
 def joined(runs: Sequence[Run]) -> list[Run]:
     """Runs in order, where one that starts at the end of the one before it joins it."""
-    found: list[Run] = []
+    found: list[tuple[int, list[np.ndarray]]] = []
+    end = -1
     for start, values in runs:
-        if found and found[-1][0] + len(found[-1][1]) == start:
-            found[-1] = (found[-1][0], np.concatenate((found[-1][1], values)))
-        elif len(values):
-            found.append((start, values))
-    return found
+        if not len(values):
+            continue
+        if start == end:
+            found[-1][1].append(values)
+        else:
+            found.append((start, [values]))
+        end = start + len(values)
+    return [(start, np.concatenate(pieces)) for start, pieces in found]

@@ -138,7 +138,7 @@ def test_a_row_that_the_step_finds_under_a_wrong_number_is_found(tmp_path, monke
         return (slots_B if new_B.any() else np.roll(slots_B, 1)), new_B
 
     monkeypatch.setattr(slots.SlotCache, "seat", turned)
-    monkeypatch.setattr(ResidentPlanner, "_cells", lambda *_: (np.zeros(0, np.int64),) * 2)
+    monkeypatch.setattr(ResidentPlanner, "_moved", lambda *_: (np.zeros(0, np.int64),) * 2)
     core = play(tmp_path, "engine.in_flight=1")
     first = core.stats()["row_check"]["first"]
     found = re.search(r"state\.slot, row \d \(request r\d\): device (\d), host (\d)", first)

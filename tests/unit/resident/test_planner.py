@@ -56,9 +56,11 @@ def cells_of(tables, writes):
 
 
 def runs_of(tables, writes):
-    """Runs as (row of the store, first cell, values)."""
+    """Runs as (row of the store, first cell, values up to the last that is not 0)."""
     width = tables.planner.layout.num_cells
-    return [(at // width, at % width, values.tolist()) for at, values in writes.runs]
+    return [
+        (at // width, at % width, np.trim_zeros(values, "b").tolist()) for at, values in writes.runs
+    ]
 
 
 def pages(tables, handle, key="kv"):
@@ -295,43 +297,39 @@ def test_a_read_only_pool_that_a_host_step_moved_is_brought_up_to_date():
     right(tables, a)
 
 
-def test_a_rewritten_row_is_one_run_for_each_pool():
+def test_a_rewritten_row_is_one_run_of_all_its_pools():
     tables = two_pools()
     (a,) = opened(tables, 9)
     seen = tables.step([a])
     (slot,) = seen.writes.slots_B
-    assert runs_of(tables, seen.writes) == [
-        (slot, 0, [9, 9, *pages(tables, a)]),
-        (slot, 10, pages(tables, a, "cross_kv")),
-    ]
+    narrow, held = [9, 9], pages(tables, a)
+    row = [*narrow, *held, *[0] * (8 - len(held)), *pages(tables, a, "cross_kv")]
+    assert runs_of(tables, seen.writes) == [(slot, 0, row)]
 
 
-def test_a_full_span_joins_the_next_one():
-    """``kv`` has 1 cell per row and uses it, so the whole row of both pools is one run."""
-    world = World(max_rows=4, max_context=8)
-    world.build(KVResource, "kv", KV, {"page_tokens": 8})
-    world.build(KVResource, "cross_kv", KV, {"page_tokens": 8})
-    tables = Tables.over(world, 2, reads=("cross_kv",))
-    handle = world.open(opening_of(8, keys=("kv", "cross_kv")))
-    tables.prompt(handle, 3)
-    seen = tables.step([handle])
-    assert len(seen.writes.runs) == 1
-    assert len(seen.writes.runs[0][1]) == 4
-    right(tables, handle)
+def test_rows_that_lie_side_by_side_are_one_run_in_whatever_order_they_are_asked_for():
+    tables = one_pool(width=3)
+    a, b, c = opened(tables, 3, 4, 5)
+    tables.step([b, a, c])  # takes the first rows
+    for handle in (a, b, c):
+        tables.planner.release(handle)
+    writes = tables.step([a, b, c]).writes
+    width = tables.planner.layout.num_cells
+    assert sorted(writes.slots_B.tolist()) == [1, 2, 3]
+    assert [(at, len(cells)) for at, cells in writes.runs] == [(width, 3 * width)]
+    assert writes.num_whole == 3
+    right(tables, a, b, c)
 
 
-def test_rows_that_lie_side_by_side_are_one_run_where_the_first_is_full():
-    world = World(max_rows=4, max_context=8)
-    world.build(KVResource, "kv", KV, {"page_tokens": 8})
-    tables = Tables.over(world, 2)
-    a, b = (world.open(opening_of(8, keys=("kv",))) for _ in range(2))
-    tables.prompt(a, 3)
-    tables.prompt(b, 4)
-    writes = tables.step([a, b]).writes
-    assert len(writes.runs) == 1
-    assert len(writes.runs[0][1]) == 4
-    assert writes.num_whole == 2
-    right(tables, a, b)
+def test_rows_with_a_row_between_them_are_two_runs():
+    tables = one_pool(width=3)
+    a, b, c = opened(tables, 3, 4, 5)
+    between = tables.step([a, b, c]).writes.slots_B[1]
+    for handle in (a, c):
+        tables.planner.release(handle)
+    writes = tables.step([a, b, c]).writes
+    assert (between, writes.num_whole, len(writes.runs)) == (2, 2, 2)
+    right(tables, a, b, c)
 
 
 # The store
