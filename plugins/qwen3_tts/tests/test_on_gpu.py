@@ -86,15 +86,14 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, tmp_path, dtype):
-    """Over several tiles of keys, for which a captured step has more room than an eager one.
+def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, tmp_path):
+    """In bf16, over two tiles of keys: a captured step has room for more, an eager one has not.
 
     Prompt and chunks fill captured steps: padded, they may be multiplied in another order.
     """
     answers, told, prompt = {}, tiny.told, 64
     for name, way in WAYS.items():
-        sets = (f"model.dtype={dtype}", "engine.max_rows=1", "engine.max_context=512", *way)
+        sets = ("model.dtype=bf16", "engine.max_rows=1", "engine.max_context=512", *way)
         sizes = f"engine.capture.tokens=[{prompt}]", "model.options.captured_frames=[1,2,4,8,16,32]"
         one = ("engine.capture.rows=[1]", *sizes)
         core, wired, report = opened(tmp_path / name, (*sets, *one), "cuda", tiny.folder)
@@ -110,13 +109,13 @@ def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, t
             whole_text=True,
             sampling=SamplingSettings(temperature=0.9, top_k=50, seed=11, logprobs=0),
             ignore_stop_ids=True,
-            max_new_tokens=128,
+            max_new_tokens=64,
         )
         (answers[name],) = played(core, [request])
         prompt = len(request.arrays["text"])
         resident = report.nodes[0].resident_walks
         assert resident == (("talker_decode",) if name == "resident" else ())
-        assert (core.stats()["replayed"] > 127) == (name != "eager")
+        assert (core.stats()["replayed"] > 63) == (name != "eager")
     for answer in answers.values():
         assert answer.ids == answers["eager"].ids
         assert answer.logprobs == answers["eager"].logprobs
