@@ -141,10 +141,11 @@ class Driver:
             self._send(event)
 
     def _send(self, event: EngineEvent) -> None:
-        with self._door:
+        if isinstance(event, FinishEvent):
+            with self._door:
+                listener = self._listeners.pop(event.request, None)
+        else:
             listener = self._listeners.get(event.request)
-            if isinstance(event, FinishEvent):
-                self._listeners.pop(event.request, None)
         if listener is None:
             return
         try:
