@@ -29,8 +29,8 @@ from mstar_whisper.cutting import Piece, cut
 from mstar_whisper.judging import Judged, chosen, is_still
 from mstar_whisper.prompt import ENGLISH, TRANSLATE, LongWishes
 from mstar_whisper.sound import Windows
+from mstar_whisper.timing import timed
 from mstar_whisper.window import Course, Window
-from mstar_whisper.words import timed, words_of
 
 if TYPE_CHECKING:
     from mstar_whisper.front import WhisperFront
@@ -195,6 +195,5 @@ class WhisperTranscription(Transcription):
 
     def _words(self, piece: Piece, window: Window, judged: Judged) -> tuple[Word, ...]:
         language = ENGLISH if self._wishes.task == TRANSLATE else self._language or ENGLISH
-        at = [i for i, id_ in enumerate(piece.ids, piece.first) if id_ < self._tokens.eot]
-        words = words_of([judged.ids[i] for i in at], self._front.decode, language)
-        return tuple(timed(word, at, judged, window) for word in words)
+        text = [i for i, id_ in enumerate(piece.ids, piece.first) if id_ < self._tokens.eot]
+        return tuple(timed(text, judged, window, self._front.decode, language))

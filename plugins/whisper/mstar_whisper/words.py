@@ -1,22 +1,14 @@
-"""Tokens to words and their times, by the published rules.
+"""Tokens to words, by the published rules.
 
-They are cut at spaces, or character by character. A word begins where its first token does, and
-ends where the token behind its last one begins. Punctuation is written with the word that it stands
-at, and is no part of its time; nor is a pause at its ends, which is no rule of theirs.
+They are cut at spaces, or character by character. Punctuation is written with the word that it
+stands at, and is no part of its time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import exp, fsum
 
-import numpy as np
 from attrs import define
-
-from mstar_core.model.segment import Word
-from mstar_whisper.config import FRAMES_PER_POSITION, FRAMES_PER_S
-from mstar_whisper.judging import Judged
-from mstar_whisper.window import Window
 
 UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 """Codes of the languages that write no spaces between words."""
@@ -39,27 +31,6 @@ class TokenWord:
     """Its first token without that, counted in the text that it is a word of."""
     end: int
     """One behind its last."""
-
-
-def timed(word: TokenWord, text: Sequence[int], judged: Judged, window: Window) -> Word:
-    """When ``word`` of the answer ``judged``, which was aligned, was said.
-
-    ``text``: which of the answer's ids are those that the word's tokens count. No word reaches
-    into a pause, if it is not all pause, nor beyond the frames of ``window.loud_F``.
-    """
-    own, loud_F = text[word.first : word.end], window.loud_F
-    ends = (FRAMES_PER_POSITION * judged.begins[i] for i in (own[0], own[-1] + 1))
-    begin, end = (min(round(at), len(loud_F)) for at in ends)
-    said = np.flatnonzero(loud_F[begin:end])
-    if len(said):
-        begin, end = begin + int(said[0]), begin + int(said[-1]) + 1
-    scores = [judged.logprobs[i] for i in own]
-    return Word(
-        start=(window.first + begin) / FRAMES_PER_S,
-        end=(window.first + end) / FRAMES_PER_S,
-        text=word.text,
-        probability=exp(fsum(scores) / len(scores)),
-    )
 
 
 def words_of(ids: Sequence[int], decode: Decode, language: str) -> list[TokenWord]:
