@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from mstar_core.model.segment import Segment, Word
+
 SAID = {
     "librivox_austen_0870": "And Mr. John Dashwood had then leisure to consider how much there "
     "might be prudently in his power to do for them.",
@@ -44,3 +46,24 @@ def heard(folder: Any, samples_T: np.ndarray, **how: Any) -> list[dict[str, Any]
         **how,
     )
     return out["segments"][0]
+
+
+def heard_words(folder: Any, samples_T: np.ndarray, **how: Any) -> list[Segment]:
+    """The same with words and their times, grouped as its pipeline does."""
+    from transformers import AutoTokenizer
+    from transformers.models.whisper import tokenization_whisper as published
+
+    tokenizer, found = AutoTokenizer.from_pretrained(folder), []
+    for one in heard(folder, samples_T, return_token_timestamps=True, **how):
+        every, times = one["tokens"].tolist(), one["token_timestamps"].tolist()
+        at = [i for i, id_ in enumerate(every) if id_ < tokenizer.eos_token_id]
+        ids = tuple(every[i] for i in at)
+        texts, _, groups = published._combine_tokens_into_words(tokenizer, ids, "english")
+        words = tuple(
+            Word(start=times[at[g[0]] - 1], end=times[at[g[-1]]], text=text, probability=1.0)
+            for text, g in zip(texts, groups, strict=True)
+        )
+        start, end, text = float(one["start"]), float(one["end"]), tokenizer.decode(ids)
+        if ids:
+            found.append(Segment(start=start, end=end, text=text, ids=ids, words=words))
+    return found

@@ -85,10 +85,9 @@ def test_five_minutes_are_heard_as_the_reference_hears_them(
 
 @pytest.mark.long
 def test_no_more_words_are_lost_than_the_reference_loses(engine, real_weights, speech):
-    """Of four minutes with eight borders of windows, heard once; and first and last words of
-    recordings are timed within 0.2 s of where their sound begins and ends."""
+    """Of four minutes with eight borders of windows, heard once."""
     sound = long_sound.LongSound(speech, 240)
-    segments, _ = long_sound.hear(engine, sound, word_timestamps=True, temperature=0.0)
+    segments, _ = long_sound.hear(engine, sound, temperature=0.0)
     how = {"logprob_threshold": -1.0, "no_speech_threshold": 0.6, "temperature": 0.0}
     how |= {"compression_ratio_threshold": 1e9, "condition_on_prev_tokens": False}
     theirs = reference(real_weights, np.concatenate([*sound.parts()]), **how)
@@ -96,10 +95,6 @@ def test_no_more_words_are_lost_than_the_reference_loses(engine, real_weights, s
     missing, said = sound.missing("".join(s.text for s in segments))
     assert said > 300
     assert missing <= sound.missing(told)[0]
-    late = np.abs(sound.errors([word for s in segments for word in s.words]))
-    known = late[~np.isnan(late)]
-    assert len(known) > 50
-    assert (known <= 0.2).mean() > 0.9
 
 
 def test_thresholds_and_retries_are_the_references(engine, real_weights, clips, transcribe):
