@@ -123,16 +123,17 @@ class Lifecycle:
         captured = None if lease is None else self.buckets.of(lease.bucket)
         if captured is None or not captured.resident or entry.error is not None:
             return None
-        node = self.nodes[entry.step.node]
+        node, rows = self.nodes[entry.step.node], entry.rows
+        steps_B = np.array([row.limit - row.track.sampled for row in rows], np.int64)
         return SteadyBatch(
             node=node,
             step=entry.step,
-            rows=entry.rows,
+            rows=rows,
             captured=captured,
             slots_B=node.tables.slots.of(entry.step.handles_B),
             advance_N=node.advance(entry.step.walk),
-            countdowns=countdowns_of(node, entry.step, entry.rows),
-            left=min(row.left for row in entry.rows),
+            countdowns=countdowns_of(node, entry.step, steps_B),
+            left=int(steps_B.min()),
         )
 
     def launch_steady(self, batch: SteadyBatch) -> Entry | Shortage:

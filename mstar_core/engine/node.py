@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attrs import define, evolve
+from attrs import define, evolve, field
 from torch import Tensor
 
 from mstar_core.dtypes import torch_dtype_named
@@ -69,6 +69,8 @@ class NodeRuntime:
     """Resources that copy before and behind their steps (prefix reuse)."""
     row_check: bool = False
     """Those steps also report what the tables held."""
+    _advance: dict[str, np.ndarray] = field(factory=dict, init=False)
+    """By walk; the tables stay as they are once they are there."""
 
     def declare(self, step: Step) -> dict[str, ResourceStep]:
         """The step's part in each resource."""
@@ -173,8 +175,11 @@ class NodeRuntime:
 
     def advance(self, walk: str) -> np.ndarray:
         """What one row of a resident walk adds to each narrow cell of the device tables."""
-        edges = {ring.key: 1 for ring in self.filled(walk).values()}
-        return self.tables.layout.advance({**self.resident_spans(walk), **edges})
+        if walk not in self._advance:
+            edges = {ring.key: 1 for ring in self.filled(walk).values()}
+            spans = {**self.resident_spans(walk), **edges}
+            self._advance[walk] = self.tables.layout.advance(spans)
+        return self._advance[walk]
 
     def resident_spans(self, walk: str) -> dict[str, int]:
         """What one row of the walk adds to each resource, in dependency order."""

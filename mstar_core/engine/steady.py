@@ -84,10 +84,12 @@ class SteadyBatch:
 _NONE = np.zeros(0, np.int64)
 
 
-def countdowns_of(node: NodeRuntime, step: Step, rows: Sequence[Row]) -> tuple[Countdown, ...]:
-    """One for each resource that the step adds to and that ever takes more."""
+def countdowns_of(node: NodeRuntime, step: Step, steps_B: np.ndarray) -> tuple[Countdown, ...]:
+    """One for each resource that the step adds to and that ever takes more.
+
+    ``steps_B``: steps until each row reaches its own limit.
+    """
     found = []
-    steps_B = np.fromiter((row.left for row in rows), np.int64, len(rows))
     for key, part in step.parts.items():
         resource = node.resources[key]
         left_B = resource.quiet_tokens(part.handles_B)

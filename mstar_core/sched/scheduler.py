@@ -35,11 +35,6 @@ class Row:
     limit: int = sys.maxsize
     """Of a loop: the tokens at which it is over."""
 
-    @property
-    def left(self) -> int:
-        """Steps of a loop that may still be launched."""
-        return self.limit - self.track.sampled
-
 
 @define(eq=False, kw_only=True)
 class Scheduler:
