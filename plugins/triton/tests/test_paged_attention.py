@@ -101,6 +101,12 @@ def test_keys_are_split_until_a_device_is_full_and_each_program_has_work():
     assert splits_for(rows=1, kv_heads=2, tokens=16, block=64) == 1
 
 
+def test_steps_of_all_counts_of_rows_need_few_kernels():
+    """A step that is not captured would wait for a compiler at each new count."""
+    found = {splits_for(rows=n, kv_heads=2, tokens=2304, block=64) for n in range(1, 257)}
+    assert found == {1, 2, 4, 8, 16, 32, 36}
+
+
 @each_device
 @each_size
 def test_a_decode_step_over_split_keys_is_the_definition(size, device):

@@ -25,10 +25,11 @@ def splits_for(rows: int, kv_heads: int, tokens: int, block: int) -> int:
 
     ``tokens`` is what a row may ever hold: how long rows are is not known here, and a table of a
     step that is not captured is only as wide as its rows. Parts are summed in the same order in
-    both.
+    both. The device is filled by a power of two, so that rows of many counts share a kernel.
     """
     fill = PROGRAMS // max(1, rows * kv_heads)
-    wanted = max(1, fill, -(-tokens // SPLIT_TOKENS))
+    fill = 1 << max(1, fill).bit_length() - 1
+    wanted = max(fill, -(-tokens // SPLIT_TOKENS))
     return min(wanted, MAX_SPLITS, max(1, -(-tokens // block)))
 
 
