@@ -96,6 +96,10 @@ class BlockLayout:
         """Tensors of the arrays' shapes and dtypes over ``block``."""
         return {key: block.tensor(place) for key, place in self.places.items()}
 
+    def arrays(self, block: Block) -> dict[Key, np.ndarray]:
+        """The same over a host block, as arrays."""
+        return {key: block.array(place) for key, place in self.places.items()}
+
     def check(self, arrays: Mapping[Key, np.ndarray]) -> None:
         """Raise SealedError for an array that is missing, new, or of another shape or dtype."""
         for key in {**self.places, **arrays}:
@@ -147,6 +151,8 @@ class Staging:
         self._ring = [Block(device.pinned((max_bytes,), torch.uint8)) for _ in range(depth)]
         self._eager = Block(buffers.claim(STAGING, name, (max_bytes,), torch.uint8))
         self._next = 0
+        self._views: dict[StaticBlock, list[dict[Key, np.ndarray]]] = {}
+        """Of each bucket that was staged, its arrays in every block of the ring."""
 
     def stage(
         self, arrays: Mapping[Key, np.ndarray], target: StaticBlock | None = None
@@ -160,8 +166,8 @@ class Staging:
         if target is not None:
             target.layout.check(arrays)
         layout = BlockLayout.of(arrays) if target is None else target.layout
-        block = self._ring[self._next]
-        host = block.content
+        number = self._next
+        host = self._ring[number].content
         if layout.num_bytes > host.nbytes:
             raise SealedError(
                 where="staging",
@@ -170,12 +176,19 @@ class Staging:
                 fix="size the ring from the largest step that the token budget allows",
             )
         self._next = (self._next + 1) % len(self._ring)
-        for key, place in layout.places.items():
-            block.array(place)[...] = arrays[key]
+        views = layout.arrays(self._ring[number]) if target is None else self._of(target)[number]
+        for key, view in views.items():
+            view[...] = arrays[key]
         sent = self._eager.content if target is None else target.block
         if layout.num_bytes:
             self._device.copy_in(host[: layout.num_bytes], sent[: layout.num_bytes])
         return layout.views(self._eager) if target is None else target.views
+
+    def _of(self, target: StaticBlock) -> list[dict[Key, np.ndarray]]:
+        found = self._views.get(target)
+        if found is None:
+            found = self._views[target] = [target.layout.arrays(block) for block in self._ring]
+        return found
 
 
 _NUMPY = {

@@ -171,8 +171,9 @@ class KVResource(Resource):
         lens_2B[1, :n] = before_B + step.spans_B
         write_T = np.zeros(tokens, dtype=np.int64)
         at_T = positions(before_B, step.spans_B)
-        page_T = self.table.pages[np.repeat(step.handles_B, step.spans_B), at_T // self.page_tokens]
-        write_T[: len(at_T)] = page_T.astype(np.int64) * self.page_tokens + at_T % self.page_tokens
+        nth_T = at_T // self.page_tokens
+        page_T = self.table.pages[np.repeat(step.handles_B, step.spans_B), nth_T]
+        write_T[: len(at_T)] = at_T + (page_T - nth_T) * self.page_tokens
         return KVPlan(
             pages_BW=pages_BW, before_B=lens_2B[0], kv_lens_B=lens_2B[1], write_T=write_T, W=width
         )
