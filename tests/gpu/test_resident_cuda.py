@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mstar_core.engine.device import open_device
+from mstar_core.ops.taking import take, taking_for
 from mstar_core.resident.kernels import TORCH, kernels_for
 from mstar_core.resources.kv.placing import place, placing_for
 from mstar_core.resources.position.turning import turn, turning_for
@@ -78,6 +79,15 @@ def test_the_places_of_a_step_are_those_of_the_definition():
     for mine, theirs in zip(placing_for(cells.device)(*given), place(*given), strict=True):
         assert mine.dtype == theirs.dtype
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("T", [1, 16, 3000])
+@pytest.mark.parametrize("shape", [(), (7,), (3000,)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.bool], ids=str)
+def test_rows_are_taken_as_by_the_definition(shape, dtype, T):
+    table = torch.randint(0, 50, (90, *shape), device="cuda").to(dtype)
+    index = torch.randint(0, 90, (T, 3), device="cuda")[:, 2]
+    assert torch.equal(taking_for(table.device)(table, index), take(table, index))
 
 
 @pytest.mark.parametrize("T", [1, 16, 3000])

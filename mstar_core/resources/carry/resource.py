@@ -22,6 +22,7 @@ from attrs import define
 from torch import Tensor
 
 from mstar_core.errors import Refusal
+from mstar_core.ops.taking import taking_for
 from mstar_core.resources.base import BuildEnv, Opening, Resource, ResourceSpec
 from mstar_core.resources.carry.config import CarryConfig, CarryOptions
 from mstar_core.resources.carry.plan import CarryPlan, CarryStep
@@ -78,7 +79,8 @@ class CarryResource(Resource):
         Without ``host_T`` only padding has no row of its own. It reads trash, which is what padding
         left there: a number as valid as any, and zeros in place of floats that need not be finite.
         """
-        found_T = self.tensors[name][plan.read_T]
+        rows = self.tensors[name]
+        found_T = taking_for(rows.device)(rows, plan.read_T)
         if host_T is None and not found_T.is_floating_point():
             return found_T
         is_carry = plan.is_carry_T.view(-1, *[1] * (found_T.dim() - 1))

@@ -8,6 +8,7 @@ from itertools import count
 from torch import Tensor, nn
 
 from mstar_core.model.base import NodeEnv, NodeSubmodule
+from mstar_core.ops.taking import taking_for
 from mstar_core.step import Plan
 from mstar_qwen35.config import FULL, LINEAR, Qwen35Config
 from mstar_qwen35.layers import MLP, FullAttention, Head, Layer, LinearAttention, Make
@@ -31,7 +32,7 @@ class TextSubmodule(NodeSubmodule):
         self, walk: str, inputs: Mapping[str, Tensor], plans: Mapping[str, Plan]
     ) -> dict[str, Tensor]:
         rope = self._position.rope(plans["position"])
-        x_TH = self.embed[inputs["ids"]]
+        x_TH = taking_for(self.embed.device)(self.embed, inputs["ids"])
         for layer in self.layers:
             x_TH = layer(x_TH, plans, rope)
         x_BH = self._sampler.last(x_TH, plans["sampler"])
