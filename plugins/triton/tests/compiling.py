@@ -1,7 +1,7 @@
 """Compiles every kernel that an operation launches at published sizes, for a GPU not present.
 
 Run as ``python compiling.py sm_90 gated_delta``; it prints a line for each. ``compiling.py
-sources`` compiles nothing: it prints how many kernels the products of few rows are. Inputs are on
+sources`` compiles nothing: it prints how many kernels steps of several sizes are. Inputs are on
 torch's ``meta`` device: grids, tiles and strides follow from shapes alone.
 """
 
@@ -14,7 +14,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.runtime.jit import JITFunction
 
-from mstar_core.bench.op_subjects import Sizes, subjects
+from mstar_core.bench.op_subjects import Sizes, attention, delta, subjects
 from mstar_core.launch import door
 from mstar_core.ops.backend import BindRequest
 from mstar_core.plugins import Wiring, discover
@@ -52,7 +52,8 @@ def source_of(kernel, values):
     for i, name in enumerate(kernel.arg_names):
         value = values[name]
         divisible = isinstance(value, torch.Tensor)
-        one = type(value) is int and value == 1
+        param = kernel.params[i]
+        one = type(value) is int and value == 1 and not param.do_not_specialize
         if name in constant or value is None or one:
             signature[name], constexprs[name] = "constexpr", value
             continue
@@ -60,8 +61,8 @@ def source_of(kernel, values):
             signature[name] = POINTERS[value.dtype]
         elif type(value) is int:
             signature[name] = "i32" if abs(value) < 1 << 31 else "i64"
-            aligned = not kernel.params[i].do_not_specialize_on_alignment
-            divisible = aligned and value % 16 == 0
+            fixed = param.do_not_specialize or param.do_not_specialize_on_alignment
+            divisible = value % 16 == 0 and not fixed
         else:
             signature[name] = "fp32"
         if divisible:
@@ -88,21 +89,26 @@ def main(target, operation):
     wiring = Wiring.of_core()
     (record,) = [record for record in discover() if record.name == "triton"]
     load_one(record, wiring, None)
-    meta, dtype = torch.device("meta"), torch.bfloat16
     with door(lambda launched, args, kwargs: compile_for(TARGETS[target], launched, args, kwargs)):
         for subject in subjects(Sizes(prompts=(8,)), [1, 64], 2):
             if subject.operation == operation:
-                request = BindRequest(
-                    operation=operation, device="cuda", dtype=dtype, geometry=subject.geometry
-                )
-                ops = wiring.backends.resolve(operation, "triton").bind(request)
                 print(subject.shape)
-                subject.make(meta, dtype)(ops)
+                run(wiring.backends.resolve(operation, "triton"), subject)
+
+
+def run(backend, subject, **geometry):
+    dtype, geometry = torch.bfloat16, dict(subject.geometry) | geometry
+    request = BindRequest(
+        operation=subject.operation, device="cuda", dtype=dtype, geometry=geometry
+    )
+    subject.make(torch.device("meta"), dtype)(backend.bind(request))
 
 
 def sources():
-    """The kernels of a product of few rows, with how many each is over several counts of rows."""
+    """The kernels of steps, with how many each is over several counts of rows, pages and tokens."""
     JITFunction.__getitem__ = launch_of
+    from mstar_triton.attention import paged
+    from mstar_triton.gated_delta import backend as gated_delta
     from mstar_triton.linear import launches, streamed
 
     made, meta = {}, {"dtype": torch.bfloat16, "device": "meta"}
@@ -117,7 +123,13 @@ def sources():
             x, weight = torch.empty(rows, 256, **meta), torch.empty(512, 256, **meta)
             for product in (launches.few_rows, streamed.streamed):
                 product(x, weight, launches.Ends(), backend.Cells())
-    print(*(f"{name} {len(hashes)}" for name, hashes in sorted(made.items())))
+        for rows, tokens in ((1, 1), (2, 40), (3, 640), (16, 1030)):
+            sizes = Sizes(context=tokens)
+            run(paged.BACKEND, attention(sizes, rows, tokens + 1, 2))
+            run(gated_delta.BACKEND, delta(sizes, rows, tokens + 1, 2))
+            run(paged.BACKEND, attention(sizes, 2, 1, 2), max_tokens=2048)
+    for name, hashes in sorted(made.items()):
+        print(name, len(hashes))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from mstar_triton.attention.rows_kernels import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("width",))
 def decode_kernel(
     q_ptr, k_ptr, v_ptr, k_pool_ptr, v_pool_ptr, gate_ptr, o_ptr, part_ptr, stat_ptr, arrived_ptr,
     pages_ptr, lens_ptr, write_ptr, lead_ptr, q_norm_ptr, k_norm_ptr, cos_ptr, sin_ptr,

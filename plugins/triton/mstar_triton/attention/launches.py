@@ -18,6 +18,8 @@ from mstar_triton.backend import AMD, FUSED
 
 LOG2_E = 1.4426950408889634
 """Kernels take powers of two, so scores are scaled by this too."""
+FEW_ROWS = 16
+"""Prompts up to so many share a kernel: an eager step of a new count would wait for a compiler."""
 Pools = tuple[Tensor, Tensor]
 
 
@@ -144,5 +146,5 @@ def prefill(
         v.stride(axis + 1), width, page_tokens, step.scale * LOG2_E, rows,
         N=heads.num_heads, R=heads.group, D=heads.head_dim, CAUSAL=step.causal,
         BLOCK_Q=block_q, BLOCK_R=group, BLOCK_D=heads.block_d,
-        BLOCK_S=heads.keys, BLOCK_B=pow2(rows), **heads.options(2),
+        BLOCK_S=heads.keys, BLOCK_B=max(FEW_ROWS, pow2(rows)), **heads.options(2),
     )  # fmt: skip

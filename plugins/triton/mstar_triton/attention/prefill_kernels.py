@@ -38,7 +38,7 @@ def prepare_kernel(
         tl.store(v_pool_ptr + to, v.to(v_pool_ptr.dtype.element_ty), mask=ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("width", "B"))
 def prefill_kernel(
     q_ptr, k_ptr, v_ptr, gate_ptr, o_ptr,
     pages_ptr, kv_lens_ptr, before_ptr, starts_ptr, lens_ptr, lead_ptr,

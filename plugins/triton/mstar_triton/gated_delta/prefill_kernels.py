@@ -42,7 +42,7 @@ def inverse(system, element: tl.constexpr, PRECISION: tl.constexpr):
     return solved
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("B",))
 def chunk_kernel(
     mixed_ptr, tops_ptr, b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, slots_ptr, starts_ptr, lens_ptr,
     lead_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr, b_row, a_row, B,
@@ -96,7 +96,7 @@ def chunk_kernel(
     tl.store(solved_ptr + square, solved.to(k.dtype))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("B",))
 def scan_kernel(
     qkv_ptr, mixed_ptr, tops_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr,
     conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, starts_ptr, lens_ptr, lead_ptr, o_ptr,

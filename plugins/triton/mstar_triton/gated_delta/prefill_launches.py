@@ -44,7 +44,7 @@ def prefill(
     since, left = empty(*squares[:3]), empty(*squares[:3])
     o = out_TV if half else empty(T, H * E)
     tiles = {"BLOCK_D": max(NARROWEST, pow2(D)) if half else pow2(D)}
-    tiles |= {"BLOCK_B": int(triton.next_power_of_2(B))} | precision(out_TV.dtype)
+    tiles |= {"BLOCK_B": pow2(B)} | precision(out_TV.dtype)
     strides = {"qkv_row": x.qkv_TC.stride(0), "conv_slot": pools.conv_SCK.stride(0)}
     launch(
         mix_kernel[(blocks, 2 * G + H)],

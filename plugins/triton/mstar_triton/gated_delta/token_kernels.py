@@ -8,7 +8,7 @@ import triton.language as tl
 from mstar_triton.gated_delta.rows_kernels import FULL, LONG, silu
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("T",))
 def mix_kernel(
     qkv_ptr, taps_ptr, conv_ptr, slots_ptr, fresh_ptr, row_ptr, col_ptr, mixed_ptr, tops_ptr,
     qkv_row, conv_slot, T,
@@ -67,7 +67,7 @@ def store_mixed(y, to, ok, tops_ptr, tops_at, in_t, head, G: tl.constexpr):
     tl.store(to, y.to(to.dtype.element_ty), mask=ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("T",))
 def finish_kernel(
     o_ptr, z_ptr, norm_ptr, slots_ptr, row_ptr, lead_ptr, out_ptr, z_row, eps, T,
     H: tl.constexpr, E: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_E: tl.constexpr,
