@@ -33,7 +33,8 @@ it takes some 0.2 s of silence."""
 LONGEST = 70
 """Frames that words usually last, at most: 0.7 s, as published."""
 FEW = 5
-"""Frames by which a word may be aligned to reach into the next: no word begins there alone."""
+"""Frames that tell nothing: of sound, since a word may be aligned to reach into the next by them;
+of none, since there may be so many within a word."""
 _MARKS = tuple(".。!！?？,，、;；:：")  # noqa: RUF001 they are meant
 
 
@@ -42,8 +43,7 @@ def timed(
 ) -> Iterator[Word]:
     """The words of a piece of the answer ``judged``, which was aligned, and when they were said.
 
-    ``text``: where in the answer's ids the piece's text is. In front of it lies a timestamp, and
-    one more that ends what was said before.
+    ``text``: where in the answer's ids the piece's text is.
     """
     words = words_of([judged.ids[i] for i in text], decode, language)
     loud_F = window.loud_F
@@ -51,7 +51,7 @@ def timed(
     owns = [text[word.first : word.end] for word in words]
     lasting = [at[own[-1] + 1] - at[own[0]] for own in owns]
     usual = min(round(median([each for each in lasting if each] or [0])), LONGEST)
-    opens, free = True, at[max(text[0] - 2, 0)] if words else 0
+    opens, free = True, at[_behind(text[0], judged.ids, decode)] if words else 0
     for word, own in zip(words, owns, strict=True):
         begin, end = _said(at[own[0]], at[own[-1] + 1], loud_F, opens)
         if opens:
@@ -64,6 +64,13 @@ def timed(
             probability=exp(fsum(scores) / len(scores)),
         )
         opens, free = word.text.rstrip().endswith(_MARKS), at[own[-1] + 1]
+
+
+def _behind(first: int, ids: Sequence[int], decode: Decode) -> int:
+    """The id behind the last one in front of ``first`` that has a letter or digit, or 0."""
+    while first and not any(map(str.isalnum, decode(ids[first - 1 : first]))):
+        first -= 1
+    return first
 
 
 def _said(begin: int, end: int, loud_F: np.ndarray, opens: bool) -> tuple[int, int]:
@@ -79,7 +86,8 @@ def _said(begin: int, end: int, loud_F: np.ndarray, opens: bool) -> tuple[int, i
 
 
 def _sounding(begin: int, loud_F: np.ndarray) -> int:
-    """The frame behind the last pause before ``begin``; ``begin``, if none is near."""
+    """The frame behind the last stillness before ``begin``; ``begin``, if none is near."""
     first = max(0, begin - LONGEST)
-    still = np.flatnonzero(~loud_F[first:begin])
-    return first + int(still[-1]) + 1 if len(still) else begin
+    loud = np.array([first - 1, *(first + np.flatnonzero(loud_F[first:begin])), begin])
+    still = np.flatnonzero(np.diff(loud) > FEW)
+    return int(loud[still[-1] + 1]) if len(still) else begin

@@ -29,7 +29,11 @@ def window(loud_F, first=0):
 
 
 def told(tokens, text, heard, where):
-    decode = lambda ids: "".join(tokens[i] for i in ids)  # noqa: E731 it is one
+    """The words of ``text``; ids from 100 on are timestamps."""
+
+    def decode(ids):
+        return "".join(tokens[i] for i in ids if i < 100)
+
     return [*timed(text, heard, where, decode, "en")]
 
 
@@ -50,7 +54,7 @@ def loud(*pauses, frames=200):
 
 
 def test_a_word_lasts_from_its_first_token_to_the_next_word():
-    """Its probability is the geometric mean over its tokens; ids from 100 on are timestamps."""
+    """Its probability is the geometric mean over its tokens."""
     ids = [100, 0, 1, 2, 3, 120]
     heard = judged(ids, [0, 5, 20, 30, 40, 50, 90], [-9, -0.1, -0.2, -0.4, -3, -9])
     where = window(loud(frames=300), first=1000)
@@ -90,14 +94,16 @@ def test_a_first_word_lies_not_in_the_beginning_of_the_next():
 def test_a_short_first_word_begins_with_the_sound_but_lasts_no_longer_than_others():
     """Where a pause lies in front."""
     begins, words = (0, 20, 30, 32, 42, 52), (" a", ".", " B", " c", " d")
-    assert times(words, begins, loud((40, 55)))[1] == (" B", 0.55, 0.64)
-    assert times(words, begins, loud((30, 42)))[1] == (" B", 0.44, 0.64)
+    assert times(words, begins, loud((35, 55)))[1] == (" B", 0.55, 0.64)
+    assert times(words, begins, loud((20, 42)))[1] == (" B", 0.44, 0.64)
+    assert times(words, begins, loud((20, 42), (57, 61)))[1] == (" B", 0.44, 0.64)
+    assert times(words, begins, loud((20, 42), (50, 57)))[1] == (" B", 0.57, 0.64)
     assert times(words, begins, loud())[1] == (" B", 0.6, 0.64)
 
 
 def test_a_first_word_takes_no_sound_of_what_was_said_before():
-    """In front of it two timestamps: the first ends what was said before."""
-    ids = [0, 100, 100, 1, 2, 100]
-    heard = judged(ids, [0, 28, 29, 30, 32, 47, 60], [0] * 6)
-    words = told((" a", " B", " c"), [3, 4], heard, window(loud((20, 54))))
+    """In front of it a mark and two timestamps: the mark begins where that ends."""
+    ids = [0, 1, 100, 100, 2, 3, 100]
+    heard = judged(ids, [0, 28, 29, 29, 30, 32, 47, 60], [0] * 7)
+    words = told((" a", ".", " B", " c"), [4, 5], heard, window(loud((20, 54))))
     assert (words[0].start, words[0].end) == (0.56, 0.64)
