@@ -92,7 +92,7 @@ class ColumnOfCarry:
 
     def device_writes_the_token(self):
         """The column is what was sampled; the host sends it with whole rows only."""
-        write, differ = CarryResource.write, ResidentPlanner._cells
+        write, differ = CarryResource.write, ResidentPlanner._moved
 
         def at(planner):
             return next(i for i, (p, _) in enumerate(planner.layout.narrow) if p[1] == self.name)
@@ -104,12 +104,12 @@ class ColumnOfCarry:
                 rows_B = torch.where(slots_B == 0, len(planner.store_RC) - 1, slots_B)
                 planner.store_RC[:, at(planner)].index_copy_(0, rows_B, values_B)
 
-        def no_difference(planner, handles_B, slots_B, truth_BN, held_BS, small_B):
+        def no_difference(planner, slots_B, truth_BN, small_B):
             planner._holds_RN[slots_B, at(planner)] = truth_BN[:, at(planner)]
-            return differ(planner, handles_B, slots_B, truth_BN, held_BS, small_B)
+            return differ(planner, slots_B, truth_BN, small_B)
 
         self.patch(CarryResource, "write", into_the_row)
-        self.patch(ResidentPlanner, "_cells", no_difference)
+        self.patch(ResidentPlanner, "_moved", no_difference)
 
 
 def never_consume(patch):
