@@ -11,6 +11,7 @@ from mstar_core.ops.functional import rope_angles
 from mstar_core.ops.paged_attention import AttentionStep, cases, reference
 from mstar_core.ops.ragged_attention import cases as ragged
 from mstar_core.ops.ragged_attention import reference as ragged_reference
+from mstar_triton.attention.decode_kernels import AT_ONCE
 from mstar_triton.attention.decoding import splits_for
 from mstar_triton.attention.paged import BACKEND
 from mstar_triton.attention.ragged import BACKEND as RAGGED
@@ -112,6 +113,13 @@ def test_steps_of_all_counts_of_rows_need_few_kernels():
 def test_a_decode_step_over_split_keys_is_the_definition(size, device):
     """Norms, rope, the new token's cell, poisoned cells behind every row, and the gate."""
     assert_same(both(case_of(size, LONG, decode=1, pad_rows=1), device, everything, wide=3))
+
+
+@each_device
+def test_more_parts_of_a_row_than_are_summed_at_once_are_all_summed(device):
+    case = case_of((64, 16, 4, 2), ((1300, 1), (70, 1)), decode=1)
+    assert splits_for(rows=2, kv_heads=2, tokens=2048, block=32) > AT_ONCE
+    assert_same(both(case, device, everything, max_tokens=2048))
 
 
 @each_device
