@@ -81,39 +81,40 @@ CASES = {
 @pytest.mark.parametrize("rate", [1, 4, 32])
 @pytest.mark.parametrize("case", CASES)
 def test_a_convolution_is_torchs_step_by_step(monkeypatch, case, rate, dtype):
-    """Of 32 columns an item, a step has more than a tile's."""
+    """In fp32 over the same numbers. Of 32 columns an item, a step has more than a tile's."""
     monkeypatch.setattr(triton_launches, "PROCESSORS", 1)
     (inputs, outputs, taps), dilation, by_channel, before, behind = CASES[case]
     kept = (taps - 1) * dilation
     weight = noise(outputs, 1 if by_channel else inputs, taps, seed=1)
     weight /= (taps * (1 if by_channel else inputs)) ** 0.5
     shared = {"taps": taps, "dilation": dilation, "by_channel": by_channel}
-    given = {
-        "bias_N": noise(outputs, seed=2),
-        "before": bend(inputs) if before else None,
-        "behind": bend(outputs) if behind else None,
+    low = {
+        "bias_N": noise(outputs, seed=2).to(dtype),
+        "before": lowered(bend(inputs), dtype) if before else None,
+        "behind": lowered(bend(outputs), dtype) if behind else None,
+    }
+    same = {
+        "bias_N": low["bias_N"].float(),
+        "before": lowered(low["before"], torch.float32),
+        "behind": lowered(low["behind"], torch.float32),
     }
     memory = torch.full((4, kept, inputs), float("nan"), device=DEVICE) if kept else None
     own = None if memory is None else memory.to(dtype)
-    low = {
-        "bias_N": given["bias_N"].to(dtype),
-        "before": lowered(given["before"], dtype),
-        "behind": lowered(given["behind"], dtype),
-    }
-    plain = torch_backend.prepare(weight, by_channel=by_channel)
-    prepared = triton_backend.prepare(weight.to(dtype), by_channel=by_channel)
+    weight = weight.to(dtype)
+    plain = torch_backend.prepare(weight.float(), by_channel=by_channel)
+    prepared = triton_backend.prepare(weight, by_channel=by_channel)
     for number, lens in enumerate(STEPS):
         rows = rows_of(lens, number)
-        x_LC = noise(rate * sum(lens), inputs, seed=number)
-        added = noise(rate * sum(lens), outputs, seed=7) if behind else None
+        x_LC = noise(rate * sum(lens), inputs, seed=number).to(dtype)
+        added = noise(rate * sum(lens), outputs, seed=7).to(dtype) if behind else None
         want = torch_backend.convolve(
-            x_LC, Taps(weight=plain, memory_SKC=memory, **shared, **given), rows, added
+            x_LC.float(),
+            Taps(weight=plain, memory_SKC=memory, **shared, **same),
+            rows,
+            None if added is None else added.float(),
         )
         found = triton_launches.convolve(
-            x_LC.to(dtype),
-            Taps(weight=prepared, memory_SKC=own, **shared, **low),
-            rows,
-            None if added is None else added.to(dtype),
+            x_LC, Taps(weight=prepared, memory_SKC=own, **shared, **low), rows, added
         )
         close(found, want)
         if memory is not None:
