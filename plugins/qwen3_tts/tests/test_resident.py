@@ -72,7 +72,11 @@ def same(one, other):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("text", [True, False], ids=["whole text", "word by word"])
+@pytest.mark.parametrize(
+    "text",
+    [True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["whole text", "word by word"],
+)
 def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, tmp_path, text):
     """Resident and host-planned, captured and eager."""
     answers = {}
