@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import Any
 
 Door = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -20,6 +21,11 @@ def launch(kernel: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Start ``kernel``; what it writes must be among ``args``, allocated by the caller."""
     door = _door.get()
     return kernel(*args, **kwargs) if door is None else door(kernel, args, kwargs)
+
+
+def takes_triton(device: str) -> bool:
+    """Whether a kernel in Triton can be started there: on a GPU, where Triton is installed."""
+    return device == "cuda" and find_spec("triton") is not None
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+from mstar_core.launch import takes_triton
 
 Taking = Callable[[Tensor, Tensor], Tensor]
 
@@ -27,7 +28,7 @@ def take(table_R: Tensor, index_T: Tensor) -> Tensor:
 @cache
 def taking_for(device: torch.device) -> Taking:
     """Triton's on a GPU where Triton is installed, else the definition."""
-    if device.type != "cuda" or find_spec("triton") is None:
+    if not takes_triton(device.type):
         return take
     from mstar_core.ops.triton import take as kernel
 

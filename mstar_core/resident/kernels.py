@@ -10,12 +10,13 @@ it name the same cell.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Protocol
 
 import torch
 from attrs import frozen
 from torch import Tensor
+
+from mstar_core.launch import takes_triton
 
 Begun = tuple[Tensor, Tensor, Tensor]
 """The rows of a step before the advance, int64 ``[B, C]``; which are real, and which are padding,
@@ -102,7 +103,7 @@ TORCH = TorchKernels()
 
 def kernels_for(device: torch.device) -> TableKernels:
     """Triton's on a GPU where Triton is installed, else the definitions."""
-    if device.type != "cuda" or find_spec("triton") is None:
+    if not takes_triton(device.type):
         return TORCH
     from mstar_core.resident.triton import TRITON
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+from mstar_core.launch import takes_triton
 
 Placing = Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor, Tensor]]
 
@@ -33,7 +34,7 @@ def place(
 @cache
 def placing_for(device: torch.device) -> Placing:
     """Triton's on a GPU where Triton is installed, else the definition."""
-    if device.type != "cuda" or find_spec("triton") is None:
+    if not takes_triton(device.type):
         return place
     from mstar_core.resources.kv.triton import place as kernel
 

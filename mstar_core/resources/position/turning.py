@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+from mstar_core.launch import takes_triton
 
 Turning = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -25,7 +26,7 @@ def turn(index_T: Tensor, offset_T: Tensor, frequency_R: Tensor) -> tuple[Tensor
 @cache
 def turning_for(device: torch.device) -> Turning:
     """Triton's on a GPU where Triton is installed, else the definition."""
-    if device.type != "cuda" or find_spec("triton") is None:
+    if not takes_triton(device.type):
         return turn
     from mstar_core.resources.position.triton import turn as kernel
 

@@ -67,6 +67,15 @@ def real_weights() -> Path:
     return REAL
 
 
+@pytest.fixture(scope="module")
+def engine(real_weights, tmp_path_factory):
+    """One over the published checkpoint, in fp32."""
+    file = tmp_path_factory.mktemp("real") / "whisper.yaml"
+    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
+    with Engine.open(file, ["engine.max_rows=8"], offline=True) as opened:
+        yield opened
+
+
 class Bench:
     """A checkpoint in fp32 with real resources, stepped by hand: the engine is absent."""
 

@@ -25,14 +25,6 @@ def clips(speech):
     return {file.stem: read_audio(file).samples_T for file in sorted(speech.glob("*.wav"))}
 
 
-@pytest.fixture(scope="module")
-def engine(real_weights, tmp_path_factory):
-    file = tmp_path_factory.mktemp("real") / "whisper.yaml"
-    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
-    with Engine.open(file, ["engine.max_rows=8"], offline=True) as opened:
-        yield opened
-
-
 def joined(clips, seconds, seed=0):
     """Recordings in any order, with noise of any length between them."""
     draw = np.random.default_rng(seed)

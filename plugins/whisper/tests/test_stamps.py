@@ -8,7 +8,6 @@ from long_sound import SAID, LongSound, hear
 from published import heard_words
 from stamps import GREEDY, REFERENCE, measured, within
 
-from mstar_core.engine import Engine
 from mstar_core.model.segment import Segment, Word
 
 pytestmark = [pytest.mark.shared]
@@ -44,14 +43,6 @@ def test_what_lies_at_the_joins_is_measured_so_and_what_is_late_by_as_much(speec
     assert late["words end too late"].max() == pytest.approx(0.3)
     assert within(late["last words"], "last words") == 0
     assert within(late["words begin too soon"], "words begin too soon") == 1
-
-
-@pytest.fixture(scope="module")
-def engine(real_weights, tmp_path_factory):
-    file = tmp_path_factory.mktemp("real") / "whisper.yaml"
-    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
-    with Engine.open(file, ["engine.max_rows=8"], offline=True) as opened:
-        yield opened
 
 
 @pytest.mark.weights

@@ -7,7 +7,6 @@ import pytest
 from published import heard
 
 from mstar_core.audio import read_audio
-from mstar_core.engine import Engine
 
 pytestmark = [pytest.mark.shared, pytest.mark.weights]
 RATE = 16000
@@ -18,14 +17,6 @@ EOT = 50256
 @pytest.fixture(scope="module")
 def clips(speech):
     return {file.stem: read_audio(file).samples_T for file in sorted(speech.glob("*.wav"))}
-
-
-@pytest.fixture(scope="module")
-def engine(real_weights, tmp_path_factory):
-    file = tmp_path_factory.mktemp("real") / "whisper.yaml"
-    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
-    with Engine.open(file, ["engine.max_rows=8"], offline=True) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
