@@ -126,17 +126,26 @@ class DeltaRule:
         self, mixed_BC: Tensor, b_BH: Tensor, a_BH: Tensor, weights: GdnWeights, sizes: torch.Size
     ) -> dict[str, Tensor]:
         """Heads as they leave the convolution and raw gates: the kernel norms and gates them."""
-        heads = heads_of(mixed_BC.to(self.dtype), sizes)
-        q_B1GD, k_B1GD, v_B1HE = (x[:, None].contiguous() for x in heads)
+        q_BGD, k_BGD, v_BHE = heads_of(mixed_BC, sizes)
         return {
-            "q": q_B1GD,
-            "k": k_B1GD,
-            "v": v_B1HE,
+            "q": by_itself(q_BGD, self.dtype),
+            "k": by_itself(k_BGD, self.dtype),
+            "v": by_itself(v_BHE, self.dtype),
             "A_log": weights.A_log_H.float(),
-            "a": a_BH[:, None].to(self.dtype).contiguous(),
+            "a": by_itself(a_BH, self.dtype),
             "dt_bias": weights.dt_bias_H.float(),
-            "b": b_BH[:, None].to(self.dtype).contiguous(),
+            "b": by_itself(b_BH, self.dtype),
         }
+
+
+def by_itself(x_B: Tensor, dtype: torch.dtype) -> Tensor:
+    """``[B, 1, …]`` in memory of its own.
+
+    The kernel is compiled for addresses that divide by 16, and what is cut from a wider tensor
+    may lie anywhere, though a single row of it counts as contiguous.
+    """
+    out_B1 = torch.empty(len(x_B), 1, *x_B.shape[1:], dtype=dtype, device=x_B.device)
+    return out_B1.copy_(x_B[:, None])
 
 
 def one_more(rows: Rows) -> tuple[Tensor, Tensor]:

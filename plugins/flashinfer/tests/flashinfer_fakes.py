@@ -140,7 +140,8 @@ def fake_chunk(
 
 
 def one_token(q, k, v, state_BHVK, A_log, a, dt_bias, b, scale, use_qk_l2norm):
-    """Gates and norms are the kernel's; the state is changed in its place."""
+    """Gates and norms are the kernel's; it is compiled for addresses that divide by 16."""
+    assert all(x.data_ptr() % 16 == 0 for x in (q, k, v, state_BHVK, A_log, a, dt_bias, b))
     q, k, v = (x[:, 0].float() for x in (q, k, v))
     if use_qk_l2norm:
         q, k = l2_norm(q), l2_norm(k)

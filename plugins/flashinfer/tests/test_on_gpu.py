@@ -77,6 +77,19 @@ def test_the_delta_rule_is_the_recurrence(case):
             assert_near(x.pools.ssm_SHDE[slot], state, 6e-2)
 
 
+def test_gates_of_one_row_may_lie_at_any_address():
+    """Those of a projection's end do, where a model has few heads."""
+    decode = next(case for case in DELTAS if case.decode)
+    case = evolve(decode, rows=((1, False),))
+    ops = bound(GATED_DELTA, DELTA | {"conv_taps": 4, "activation": "silu"})
+    x, (want,) = there(gdn_cases.lay(case, dtype=BF16)), recurrence(case, BF16)
+    b_TH, a_TH = torch.cat([x.b_TH[:, :1], x.b_TH, x.a_TH], 1)[:, 1:].chunk(2, 1)
+    assert b_TH.data_ptr() % 16 == 2
+    got = k_last(ops)(x.qkv_TC, x.z_TV, b_TH, a_TH, x.weights, x.pools, x.plan)
+    assert_near(got[:1], want[0], 6e-2)
+    assert_near(x.pools.ssm_SHDE[x.slots[0]], want[2], 6e-2)
+
+
 @pytest.mark.parametrize("case", sampling_cases.CASES, ids=str)
 def test_sampling_is_the_contracts(case):
     x = sampling_cases.lay(case)
