@@ -11,7 +11,6 @@ from typing import Any
 from attrs import frozen
 
 from mstar_core import __version__
-from mstar_core.cli.list_plugins import WRONG
 from mstar_core.cli.tables import columns, print_json, why
 from mstar_core.errors import MstarError, Refusal, UsageError
 from mstar_core.names import suggest
@@ -19,7 +18,7 @@ from mstar_core.plugins.discover import discover
 from mstar_core.plugins.hardware import Hardware, this_machine
 from mstar_core.plugins.load import load_plugins
 from mstar_core.plugins.probe import probe_all
-from mstar_core.plugins.record import PluginRecord
+from mstar_core.plugins.record import WRONG, PluginRecord
 from mstar_core.plugins.registry import BackendOffer
 from mstar_core.plugins.wiring import Wiring
 

@@ -14,11 +14,10 @@ from mstar_core.cli.tables import columns, print_json, why
 from mstar_core.plugins.builtin import OPERATIONS, RESOURCES
 from mstar_core.plugins.compatible import API, MIN_API
 from mstar_core.plugins.discover import NameLists, discover
-from mstar_core.plugins.record import PluginRecord
+from mstar_core.plugins.record import WRONG, PluginRecord
 
 SCHEMA = 1
 """Of the JSON document; it rises when a key changes its meaning or goes."""
-WRONG = ("broken", "shadowed", "incompatible")
 
 
 def add_parser(subparsers: Any) -> None:

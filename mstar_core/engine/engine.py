@@ -13,6 +13,7 @@ and an engine that nobody closes is closed when it is collected, or when the pro
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -32,6 +33,8 @@ from mstar_core.engine.report import WarmupReport
 from mstar_core.engine.wire import Wired
 from mstar_core.errors import RequestError, Words
 from mstar_core.model.front import Front, Request
+
+log = logging.getLogger(__name__)
 
 
 class Engine:
@@ -215,7 +218,8 @@ def _end(driver: Driver, wired: Wired) -> None:
     """Of :meth:`Engine.close`; it must hold nothing of the engine, which may be gone."""
     if driver.close():
         wired.wiring.unseal_for_stop()
-        wired.wiring.ask("stopping", reason="closed")
+        for failed in wired.wiring.ask("stopping", reason="closed").findings:
+            log.warning("%s", failed)
         wired.nodes.clear()
         wired.buffers.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from mstar_core.errors import ConfigError
 from mstar_core.model.front import Front
 from mstar_core.plugins import NameLists, Wiring, discover, load_plugins, select_for
 from mstar_core.plugins.record import shipped_configs
+
+log = logging.getLogger(__name__)
 
 
 def load_wiring(resolved: Resolved) -> Wiring:
@@ -90,6 +93,8 @@ def open_core(
     begin = time.perf_counter()
     resolved = resolve_config(config, sets)
     wiring = load_wiring(resolved)
+    for refusal in wiring.left_out:
+        log.warning("%s", refusal)
     loaded = time.perf_counter()
     if device is None:
         device = open_device(pick_device(resolved.config.device))

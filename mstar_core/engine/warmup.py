@@ -103,6 +103,7 @@ class Warmup:
     def review(self) -> None:
         """Any plugin may object to the plan. Raises ConfigError with every objection."""
         asked = self.wired.wiring.ask("review_plan", plan=self.report)
+        self.report.findings.extend(asked.findings)
         if asked.value:
             raise ConfigError(
                 where="review_plan",

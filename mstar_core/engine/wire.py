@@ -56,7 +56,7 @@ class Wired:
     chooser: BackendChooser
     max_context: int
     findings: tuple[Refusal, ...] = ()
-    """What was asked for and is not so, and stops nobody."""
+    """What was asked for, or is installed, and is not so; it stops nobody."""
     reuse: PrefixReuse | None = None
     reuse_refusals: tuple[Refusal, ...] = ()
     """Why prefixes are not reused."""
@@ -101,7 +101,7 @@ def wire(
             settings={name: node.backends for name, node in config.nodes.items()},
         ),
         max_context=max_context,
-        findings=findings,
+        findings=(*findings, *wiring.left_out),
     )
     for edge in model.edges():
         wired.rings[edge.name] = EdgeRing(edge, _env(wired, "edges"))

@@ -7,12 +7,18 @@ all of them, wants them equal, or goes by name.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
 
 from mstar_core.errors import MstarError, Refusal
+
+ANSWERS: Mapping[str, tuple[type, str]] = {
+    "union": (tuple, "a list, or None for no opinion"),
+    "any_refuses": (Refusal, "a Refusal, or None for no opinion"),
+}
+"""What an answer must be for the rules that look inside, and how a person calls it."""
 
 
 @frozen(kw_only=True)
@@ -33,7 +39,7 @@ class Answer:
     value: Any = None
     """None is "no opinion"."""
     error: Refusal | None = None
-    """What it raised instead of answering."""
+    """What it raised instead of answering, or why what it said is no answer."""
     seconds: float = 0.0
 
 
@@ -47,18 +53,18 @@ class Asked:
     """By rule. ``union``: a tuple of all items in order of owner. ``all_agree``, ``first_answer``:
     the value, or None. ``each``: the answers that hold an opinion. Others: None."""
     refusals: tuple[Refusal, ...] = ()
-    """``any_refuses``: each refusal, a raise included. ``all_agree``: the disagreement."""
+    """``any_refuses``: each refusal, a failure included. ``all_agree``: the disagreement."""
 
     @property
     def findings(self) -> tuple[Refusal, ...]:
-        """What was raised, as one Refusal per voice that failed."""
+        """What was raised, and what was no answer: one Refusal per voice that failed."""
         return tuple(answer.error for answer in self.answers if answer.error is not None)
 
 
 def ask_all(hook: str, rule: str, voices: Sequence[Voice]) -> Asked:
     """Call each of ``voices`` once and combine by ``rule``. Never raises for what a voice does."""
     ordered = sorted(voices, key=lambda voice: voice.owner)
-    answers = tuple(_heard(hook, voice) for voice in ordered)
+    answers = tuple(_heard(hook, rule, voice) for voice in ordered)
     opinions = tuple(answer for answer in answers if answer.value is not None)
     asked = Asked(hook=hook, answers=answers)
     if rule == "union":
@@ -77,13 +83,16 @@ def ask_all(hook: str, rule: str, voices: Sequence[Voice]) -> Asked:
     return asked
 
 
-def _heard(hook: str, voice: Voice) -> Answer:
+def _heard(hook: str, rule: str, voice: Voice) -> Answer:
     started = time.perf_counter()
     value, error = None, None
+    kind, words = ANSWERS.get(rule, (object, ""))
     try:
         value = voice.call()
         if isinstance(value, Iterable) and not isinstance(value, str):
             value = tuple(value)
+        if value is not None and not isinstance(value, kind):
+            value, error = None, _no_answer(hook, voice.owner, value, words)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
@@ -116,11 +125,19 @@ def _raised(hook: str, owner: str, error: BaseException) -> Refusal:
     got = f"{type(error).__name__}: {error}"
     if isinstance(error, MstarError):
         got = f"{error.where}: {error.facts()['got']}"
+    return _failed("hook-raised", hook, owner, got, "an answer, or None for no opinion")
+
+
+def _no_answer(hook: str, owner: str, value: object, want: str) -> Refusal:
+    return _failed("hook-answer", hook, owner, f"the answer {value!r}", want)
+
+
+def _failed(code: str, hook: str, owner: str, got: str, want: str) -> Refusal:
     return Refusal(
-        code="hook-raised",
+        code=code,
         where=f"{owner}: {hook}",
         got=got,
-        want="an answer, or None for no opinion",
+        want=want,
         fix=f"disable {owner}, or report it to its authors",
         owner=owner,
     )

@@ -45,7 +45,7 @@ def collect_resident_walks(
     asked = wiring.ask("resident_walks", faces=resident_walk_faces(node, submodule), node=node)
     for answer in asked.answers:
         for walk in answer.value or ():
-            _known(f"node {node}: resident_walks of {answer.plugin}", walk, walks)
+            _known(f"node {node}: resident_walks of {answer.plugin}", str(walk), walks)
     refusals = list(asked.findings)
     resident = set()
     for walk in sorted(set(asked.value)):
@@ -75,7 +75,7 @@ def collect_combined_splits(
     for answer in asked.answers:
         for split in answer.value or ():
             where = f"node {node}: combined_splits of {answer.plugin}"
-            _known(where, split.walk, combined)
+            _known(where, str(getattr(split, "walk", split)), combined)
             claims.setdefault(split.walk, []).append((answer.plugin, split))
     splits: dict[str, CombinedSplit] = {}
     for walk, claimed in sorted(claims.items()):

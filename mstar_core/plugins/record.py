@@ -21,6 +21,8 @@ State = Literal[
     "incompatible",
     "no hardware",
 ]
+WRONG: tuple[State, ...] = ("broken", "shadowed", "incompatible")
+"""States that nobody chose and no machine explains."""
 Origin = Literal["editable", "wheel", "path"]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from mstar_core.errors import PluginError, SealedError, Words
+from mstar_core.errors import PluginError, Refusal, SealedError, Words
 from mstar_core.hookspecs import Hooks, hook_names, rule_of
 from mstar_core.names import suggest
 from mstar_core.plugins.ask import Asked, Voice, ask_all
 from mstar_core.plugins.builtin import core_registries
 from mstar_core.plugins.implementations import Implementation
-from mstar_core.plugins.record import PluginRecord
+from mstar_core.plugins.record import WRONG, PluginRecord
 from mstar_core.plugins.registry import BackendRegistry, ModelRegistry, ResourceRegistry
 
 
@@ -75,6 +75,12 @@ class Wiring:
 
     def _who_implement(self, hook: str) -> list[ActivePlugin]:
         return [plugin for plugin in self.active.values() if hook in plugin.hooks]
+
+    @property
+    def left_out(self) -> tuple[Refusal, ...]:
+        """Why installed plugins that nobody switched off are not active, sorted by name."""
+        wrong = (record for record in self.records if record.state in WRONG)
+        return tuple(record.refusal for record in wrong if record.refusal is not None)
 
     def seal(self) -> None:
         """The engine serves from here on: asking raises."""

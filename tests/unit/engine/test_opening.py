@@ -93,3 +93,43 @@ def test_a_front_opens_without_weights_or_an_engine():
     front = open_front(resolve_config("echo"))
     request = front.text_request("hello")
     assert front.decode(request.arrays["ids"].tolist()) == "hello"
+
+
+@pytest.fixture
+def beside_echo(tmp_path, monkeypatch):
+    """``beside_echo(name, code)``: echo's configuration, and a plugin of that code installed."""
+
+    def install(name, code):
+        package, info = tmp_path / f"mstar_{name}", tmp_path / f"mstar_{name}-0.1.0.dist-info"
+        package.mkdir()
+        info.mkdir()
+        (package / "__init__.py").touch()
+        (package / "plugin.py").write_text(code)
+        (package / "mstar_plugin.toml").write_text(f'api = 1\ntitle = "{name}"\n')
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: mstar-{name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(
+            f"[mstar_core.plugins]\n{name} = mstar_{name}.plugin\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        return resolve_config("echo")
+
+    return install
+
+
+def test_a_plugin_that_is_broken_is_a_finding_of_the_report_and_warned_of(beside_echo, caplog):
+    """The engine starts without it: only this says why what it brings is not used."""
+    config = beside_echo("lame", "import nothing_of_that_name\n")
+    with Engine.open(config) as engine:
+        (finding,) = engine.report.findings
+    assert (finding.owner, finding.code) == ("mstar-lame", "cannot-load")
+    assert "nothing_of_that_name" in finding.got
+    assert any("nothing_of_that_name" in line for line in engine.report.lines())
+    assert caplog.text.count("nothing_of_that_name") == 1
+    assert dry_run(config).findings == [finding]
+
+
+def test_what_stopping_raises_is_logged_and_stops_nothing(beside_echo, caplog):
+    raises = "@hookimpl\ndef stopping(reason):\n    raise RuntimeError(reason)\n"
+    with Engine.open(beside_echo("stuck", f"from mstar_core import hookimpl\n{raises}")) as engine:
+        assert engine.report.findings == []
+    assert "stuck: stopping: RuntimeError: closed" in caplog.text

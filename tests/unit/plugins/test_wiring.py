@@ -65,6 +65,21 @@ def test_one_raise_costs_one_answer_and_is_a_finding():
     assert [(f.owner, f.got) for f in asked.findings] == [("a", "RuntimeError: lost")]
 
 
+@pytest.mark.parametrize("answer", [7, "decode", True])
+def test_an_answer_that_holds_no_items_is_a_finding_and_the_others_count(answer):
+    asked = ask_all("resident_walks", "union", voices(a=answer, b=["x"]))
+    assert asked.value == ("x",)
+    (finding,) = asked.findings
+    assert (finding.code, finding.owner, finding.where) == ("hook-answer", "a", "a: resident_walks")
+    assert finding.got == f"the answer {answer!r}"
+
+
+@pytest.mark.parametrize("answer", ["too wide", False, [no("x")]])
+def test_who_says_something_else_than_a_refusal_objects(answer):
+    asked = ask_all("capture_refusal", "any_refuses", voices(a=answer, b=None))
+    assert [(r.code, r.owner) for r in asked.refusals] == [("hook-answer", "a")]
+
+
 def test_an_interrupt_passes_through_a_question():
     def interrupted():
         raise KeyboardInterrupt
