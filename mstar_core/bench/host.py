@@ -6,7 +6,6 @@ replayed. Prompts of random lengths are run for real, so rows cross pages at dif
 
 from __future__ import annotations
 
-import gc
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from mstar_core.bench.resting import resting
 from mstar_core.clock import Laps
 from mstar_core.config.resolve import Resolved
 from mstar_core.engine.core import EngineCore
@@ -24,7 +24,6 @@ from mstar_core.engine.graphs import Forward, Graph, GraphBackend
 from mstar_core.engine.opening import load_wiring
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import wire
-from mstar_core.model.front import Request
 
 WARM = 16
 """Turns that are run before those that count, behind the collection of garbage."""
@@ -78,20 +77,15 @@ def measure(resolved: Resolved, rows: int, steps: int, prompt: tuple[int, int]) 
     """Decode ``rows`` requests for ``steps`` steps; prompts of (shortest, longest) tokens.
 
     ``resolved`` must have room for them: ``engine.max_rows``, and a context that no request reaches
-    the end of meanwhile.
+    the end of meanwhile. Raises RequestError for a model whose prompts are no ids.
     """
     wired = wire(resolved, load_wiring(resolved), torch.device("cpu"), target="cpu")
     core, _ = warm_up(wired, CpuDevice(), CountedGraphs(), lambda phase, done, total: None)
-    random = np.random.default_rng(0)
+    random, front = np.random.default_rng(0), wired.model.front()
     for _ in range(rows):
-        ids = random.integers(1, 200, int(random.integers(*prompt, endpoint=True)))
-        core.submit(
-            Request(
-                arrays={"ids": ids},
-                max_new_tokens=core.limits.context - len(ids),
-                ignore_stop_ids=True,
-            )
-        )
+        ids = random.integers(1, 200, int(random.integers(*prompt, endpoint=True))).tolist()
+        most = core.limits.context - len(ids)
+        core.submit(front.ids_request(ids, max_new_tokens=most, ignore_stop_ids=True))
     alike = 0  # turns in a row that launched all requests as one step: every prompt is through
     while alike < 16:
         before = core.lifecycle.counts.rows
@@ -108,12 +102,10 @@ def _timed(core: EngineCore, resolved: Resolved, rows: int, steps: int) -> HostT
     ]
     core.events.clear()
     laps = core.take_laps(Laps())
-    gc.collect()
-    gc.freeze()
-    for _ in range(WARM + steps):
-        core.turn()
-        core.events.clear()
-    gc.unfreeze()
+    with resting():
+        for _ in range(WARM + steps):
+            core.turn()
+            core.events.clear()
     core.abort_all()
     while core.turn():
         pass

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 from attrs import frozen
 
 from mstar_core.bench.closed_loop import ClosedLoop
+from mstar_core.bench.resting import resting
 from mstar_core.bench.stats import Figures, figures
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import Engine
@@ -28,18 +27,10 @@ class Shape:
 
 
 def measure(engine: Engine, shape: Shape, promises: dict[str, float] | None = None) -> Figures:
-    """Run the requests to their ends. Raises MstarError where the engine takes none any more.
-
-    What is kept here of every token would have the interpreter go through all that the process
-    holds, for a tenth of a second each time; so what was there before is left alone meanwhile.
-    """
+    """Run the requests to their ends. Raises MstarError where the engine takes none any more."""
     requests = requests_of(engine, shape)
-    gc.collect()
-    gc.freeze()
-    try:
+    with resting():
         heard = ClosedLoop(engine).run(requests, shape.concurrency)
-    finally:
-        gc.unfreeze()
     return figures([one.sample() for one in heard], promises)
 
 

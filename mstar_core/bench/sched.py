@@ -7,13 +7,13 @@ as in the first. Nothing of torch runs.
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 
 import numpy as np
 from attrs import define, field, frozen
 
+from mstar_core.bench.resting import resting
 from mstar_core.model.front import Request
 from mstar_core.model.walks import Input, Loop, Once, Sequence, Walk
 from mstar_core.sched import Deadlines, Line, RequestState, Row, Scheduler
@@ -155,16 +155,14 @@ def measure(running: int, waiting: int, steps: int) -> SchedTimes:
         engine.read(engine.step())
     engine.admitted = 0
     spent, sizes, ran = list[float](), list[int](), 0
-    gc.collect()
-    gc.freeze()
-    for _ in range(steps):
-        begin = time.perf_counter_ns()
-        chosen = engine.step()
-        ran += len(engine.running)
-        engine.read(chosen)
-        spent.append((time.perf_counter_ns() - begin) / 1e3)
-        sizes.append(len(chosen))
-    gc.unfreeze()
+    with resting():
+        for _ in range(steps):
+            begin = time.perf_counter_ns()
+            chosen = engine.step()
+            ran += len(engine.running)
+            engine.read(chosen)
+            spent.append((time.perf_counter_ns() - begin) / 1e3)
+            sizes.append(len(chosen))
     full = [us for us, rows in zip(spent, sizes, strict=True) if 2 * rows > running]
     spent.sort()
     return SchedTimes(

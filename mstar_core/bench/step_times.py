@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable
+from typing import Self
 
 from attrs import frozen
 
@@ -77,17 +78,24 @@ def prompt_time(engine: Engine, prompts: int, tokens: int, vocab: int) -> StepTi
 
 def _together(engine: Engine, shape: Shape) -> Figures:
     """A closed loop that begins once all of its first requests are in."""
-    gate = _Gate(engine, shape.concurrency)
-    heard = ClosedLoop(gate).run(requests_of(engine, shape), shape.concurrency)
+    requests = requests_of(engine, shape)
+    with _Gate(engine, shape.concurrency) as gate:
+        heard = ClosedLoop(gate).run(requests, shape.concurrency)
     return figures([one.sample() for one in heard])
 
 
 class _Gate:
-    """An engine that waits for as many requests before it takes its next turn."""
+    """An engine that waits for as many requests before it takes its next turn, or for the end."""
 
     def __init__(self, engine: Engine, requests: int) -> None:
         self._engine, self._left, self._in = engine, requests, threading.Event()
         engine.driver.call(self._wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._in.set()
 
     def submit(self, request: Request, listener: Listener) -> None:
         self._engine.submit(request, listener)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 
@@ -312,6 +313,23 @@ def test_the_engine_process_has_one_thread_for_a_connection_and_frees_it(child):
         await until(lambda: len(os.listdir(threads)) <= before - 1)
 
     run(body())
+
+
+def test_what_a_start_has_built_is_left_alone_by_the_collector_while_it_serves():
+    """To go through all of it again and again would hold steps up for a tenth of a second each."""
+    told = """
+import gc, os
+from mstar_core.serving.engine_host import EngineHost
+serve = EngineHost.serve
+def telling(host, driver):
+    os.write(2, b"frozen %d of %d;" % (gc.get_freeze_count(), len(gc.get_objects())))
+    serve(host, driver)
+EngineHost.serve = telling
+"""
+    child = EngineChild("echo", SETS, before=told)
+    child.wait_ready()
+    frozen, others = re.search(r"frozen (\d+) of (\d+);", child.close()).groups()
+    assert int(frozen) > 20 * int(others)
 
 
 def test_kill_9_ends_every_request_and_another_process_serves_the_same_link():

@@ -1,6 +1,7 @@
 """Floors of steps: what a forward reads, what a row costs, and the time of both."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from torch.nn import functional as F
 
 from mstar_core.bench.ops import Limits
 from mstar_core.bench.roofline import StepCost, prompt_costs
+from mstar_core.bench.step_times import LONGEST_WAIT_S, decode_time
 from mstar_core.bench.weight_reads import WeightReads
 from mstar_core.cli import main
+from mstar_core.engine import Engine
 from mstar_core.engine.opening import resolve_config
 from mstar_core.resources.cost import RowCost
 
@@ -96,3 +99,17 @@ def test_a_prompt_step_is_of_whole_prompts(prompts):
     resolved = resolve_config("echo", ("engine.max_context=128",))
     costs = prompt_costs(resolved, [prompts], 20)
     assert {(cost.rows, cost.span) for cost in costs} == {(prompts, 20)}
+
+
+def test_a_round_that_is_broken_off_while_its_requests_come_in_frees_the_engine_at_once():
+    """Else its thread would wait for the rest of them, and so would whoever closes it."""
+    with Engine.open("echo") as engine:
+
+        def interrupted(request, listener):
+            raise KeyboardInterrupt
+
+        engine.submit = interrupted
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            decode_time(engine, 2, 8, 4, 256)
+    assert time.monotonic() - begun < LONGEST_WAIT_S / 3
