@@ -111,7 +111,8 @@ class Heard:
     def sample(self) -> Sample:
         """Its times and counts."""
         read_s, finish = self.read_s, self.finish
-        error = None if finish is None or finish.error is None else finish.error["got"]
+        facts = None if finish is None else finish.error
+        error = None if facts is None else f"{facts['got']}; want {facts['want']}"
         return Sample(
             due_s=self.sent_s,
             sent_s=self.sent_s,

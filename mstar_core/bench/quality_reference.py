@@ -50,7 +50,7 @@ class Difference:
 def read_reference(file: Path, tasks: Tasks) -> dict[int, Said]:
     """The answers of a report by the question's number.
 
-    Raises RequestError for what is no report, and for one over other tasks.
+    Raises RequestError for what is no report, and for one over other tasks or questions.
     """
     want, fix = "a report of mstar-core bench quality", "write one with --out FILE"
     try:
@@ -67,7 +67,11 @@ def read_reference(file: Path, tasks: Tasks) -> dict[int, Said]:
             want=f"answers to {tasks.file} (sha256 {tasks.sha256})",
             fix="run the reference again over these tasks",
         )
-    return {said.number: said for said in answers}
+    found = {said.number: said for said in answers}
+    if not any(question.number in found for question in tasks.questions):
+        got = Words(f"{len(found)} answers, none to a question that is asked")
+        raise RequestError(where=str(file), got=got, want=want, fix=fix)
+    return found
 
 
 def _read(values: Mapping[str, Any]) -> Said:

@@ -11,9 +11,12 @@ PROMISES = ("ttft", "tpot", "e2el")
 
 def count(text: str) -> int:
     """A whole number of at least 1."""
-    if not (text.isascii() and text.strip().isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
+    return _whole(text, 1)
+
+
+def count_or_0(text: str) -> int:
+    """A whole number of at least 0."""
+    return _whole(text, 0)
 
 
 def counts(text: str) -> list[int]:
@@ -65,6 +68,12 @@ def at_least_0(text: str) -> float:
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 0")
     return number
+
+
+def _whole(text: str, least: int) -> int:
+    if not (text.isascii() and text.strip().isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least {least}")
+    return int(text)
 
 
 def _above_0(text: str, what: str) -> float:

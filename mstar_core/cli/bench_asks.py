@@ -75,7 +75,7 @@ def run_of(args: argparse.Namespace, url: str) -> Run:
         concurrency=args.concurrency or 8,
         rate=args.rate,
         processes=args.processes,
-        warmup=max(args.warmup, 0),
+        warmup=args.warmup,
         api_key=key,
         promises=args.goodput,
     )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mstar_core.cli.arguments import count, promises
+from mstar_core.cli.arguments import count, count_or_0, promises
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.tables import print_json
@@ -31,13 +31,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=count, default=1, metavar="N", help="default 1")
     parser.add_argument(
-        "--warmup", type=int, default=8, metavar="N", help="requests before; default 8"
+        "--warmup", type=count_or_0, default=8, metavar="N", help="requests before; default 8"
     )
     parser.add_argument("--goodput", type=promises, metavar="ttft:MS,tpot:MS", help="as for serve")
     parser.add_argument(
         "--phases", action="store_true", help="one round more, timed by parts: host and graphs"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the prompts")
+    parser.add_argument("--seed", type=count_or_0, default=0, metavar="N", help="of the prompts")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mstar_core.cli.arguments import counts
 from mstar_core.cli.tables import print_json
+from mstar_core.plugins.builtin import OPERATIONS
 
 if TYPE_CHECKING:
     from mstar_core.bench.ops import OpTime
@@ -22,7 +23,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=counts, default="1,16,64,128", metavar="N,N", help="rows of a decode step"
     )
-    parser.add_argument("--only", nargs="*", default=(), metavar="OPERATION", help="default all")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=(),
+        choices=sorted(OPERATIONS),
+        metavar="OPERATION",
+        help=f"of {', '.join(sorted(OPERATIONS))}; default all",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

@@ -40,7 +40,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     ties.add_argument(
         "--tie",
         type=at_least_0,
-        default=0.0,
         metavar="NATS",
         help="answers may part where their tokens are so close to the likeliest; default 0",
     )
@@ -60,23 +59,17 @@ def run(args: argparse.Namespace) -> int:
     the questions. Exit code 1 where a smaller share is right than --require asks for, and where an
     answer differs from that of --against and is no tie.
 
-    Example:  mstar-core bench quality model.yaml --require addition=0.95 --out report.json
+    Example:  mstar-core bench quality model.yaml --require add=0.95 --out report.json
     """
     from mstar_core.bench.machine import described
     from mstar_core.bench.quality_reference import read_reference
     from mstar_core.cli.bench_quality_tables import differences_text, scores_table
     from mstar_core.cli.bench_tables import figures_table, machine_lines, write_report
 
+    _check(args)
     resolved, _ = resolve_arguments(args)
     machine = described("mstar-core " + " ".join(sys.argv[1:]))
     tasks = _tasks(args, resolved)
-    if args.account is not None and args.against is None:
-        raise UsageError(
-            where="--account",
-            got=Words("no --against"),
-            want="a run whose answers these may differ from",
-            fix="add --against REPORT, which --out writes",
-        )
     reference = None if args.against is None else read_reference(args.against, tasks)
     outcome, seen = _outcome(args, resolved, tasks, reference)
     settings = {"config": args.config, "sets": args.sets, "at_once": args.at_once}
@@ -92,6 +85,22 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write_report("--out", args.out, written)
     return int(bool(outcome.below(args.require) or outcome.apart))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise UsageError for arguments that do not go together, MstarError for an --out of no use."""
+    from mstar_core.cli.bench_tables import check_report
+
+    for flag, given in (("--tie", args.tie), ("--account", args.account)):
+        if given is not None and args.against is None:
+            raise UsageError(
+                where=flag,
+                got=Words("no --against"),
+                want="a run whose answers these may differ from",
+                fix="add --against REPORT, which --out writes",
+            )
+    if args.out is not None:
+        check_report("--out", args.out)
 
 
 def _outcome(
@@ -112,7 +121,7 @@ def _outcome(
         )
         seen = {"report": engine.report.as_dict(), "stats": engine.stats()}
         if args.account is None:
-            return outcome.judged(engine, args.tie), seen
+            return outcome.judged(engine, args.tie or 0.0), seen
         ours, sets = likeliest(engine, tasks), plain_sets(engine.report)
     plain, _ = resolve_arguments(argparse.Namespace(config=args.config, sets=[*args.sets, *sets]))
     with Engine.open(plain, offline=args.offline) as judge:

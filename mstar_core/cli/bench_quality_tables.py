@@ -34,6 +34,9 @@ def differences_text(outcome: Outcome) -> str:
         f"differ     {len(apart) + len(ties)} of {outcome.compared} answers from the reference's, "
         f"{len(ties)} of them by a tie (at most {outcome.tie:.4g} nats)"
     ]
+    alone = len(outcome.answers) - outcome.compared
+    if alone:
+        lines.append(f"           {alone} answers that the reference has not are held to nothing")
     if outcome.account is not None:
         one = outcome.account
         lines.append(

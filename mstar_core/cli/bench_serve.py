@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mstar_core.cli.arguments import count, positive, promises
+from mstar_core.cli.arguments import count, count_or_0, positive, promises
 from mstar_core.cli.bench_asks import ROUTES, add_asks, run_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_asks(parser)
     parser.add_argument("--processes", type=count, default=1, metavar="K", help="of the client")
     parser.add_argument(
-        "--warmup", type=int, default=8, metavar="N", help="requests before; default 8"
+        "--warmup", type=count_or_0, default=8, metavar="N", help="requests before; default 8"
     )
     parser.add_argument(
         "--goodput",
@@ -41,7 +41,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="ttft:MS,tpot:MS,e2el:MS",
         help="count the requests that keep these",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of prompts and arrivals")
+    parser.add_argument(
+        "--seed", type=count_or_0, default=0, metavar="N", help="of prompts and arrivals"
+    )
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="use the first key in it")
     parser.add_argument("--json", metavar="FILE", help="write JSON there; - is stdout")
 
@@ -62,11 +64,14 @@ def run(args: argparse.Namespace) -> int:
     from mstar_core.cli.bench_tables import (
         all_failed,
         arms_table,
+        check_report,
         figures_table,
         machine_lines,
         write_report,
     )
 
+    if args.json not in (None, "-"):
+        check_report("--json", args.json)
     machine = described("mstar-core " + " ".join(sys.argv[1:]))
     runs = [run_of(args, url) for url in (args.url, args.compare) if url is not None]
     servers = [_server(one) for one in runs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,21 @@ def phases_table(found: Phases) -> str:
 def all_failed(found: Sequence[Figures]) -> bool:
     """Whether there is a run of which nothing came."""
     return any(one.failed == one.requests for one in found)
+
+
+def check_report(flag: str, file: str) -> None:
+    """Raise MstarError where ``file`` cannot be written, before anything is measured."""
+    path = Path(file)
+    got = None
+    if path.is_dir():
+        got = "a folder"
+    elif not path.parent.is_dir():
+        got = f"a file in {path.parent}, which is no folder"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        got = f"{file}: permission denied"
+    if got is not None:
+        want, fix = "a file that can be written", "give another FILE"
+        raise MstarError(where=flag, got=Words(got), want=want, fix=fix)
 
 
 def write_report(flag: str, file: str, text: str) -> None:

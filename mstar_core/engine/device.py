@@ -22,6 +22,8 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
+from mstar_core.engine.device_memory import check_gpu
+
 
 class Event(ABC):
     """A point in the device's stream: everything issued before it."""
@@ -220,9 +222,13 @@ def _copy(source: Tensor, target: Tensor) -> None:
 
 
 def open_device(name: str, lag: Lag | None = None) -> Device:
-    """The device called ``cpu``, ``cuda`` or ``cuda:<index>``; ``lag`` is for the CPU alone."""
-    if torch.device(name).type == "cpu":
+    """The device called ``cpu``, ``cuda`` or ``cuda:<index>``; ``lag`` is for the CPU alone.
+
+    Raises ConfigError for another name, and for a GPU that is not there.
+    """
+    if name == "cpu":
         return CpuDevice(lag)
+    check_gpu(name)
     from mstar_core.engine.device_cuda import CudaDevice
 
     return CudaDevice(torch.device(name))

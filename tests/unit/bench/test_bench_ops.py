@@ -1,6 +1,5 @@
 """Operations beside their floors, on a CPU and at sizes that take no time."""
 
-import argparse
 import sys
 from types import ModuleType
 
@@ -9,7 +8,7 @@ import torch
 
 from mstar_core.bench import ops
 from mstar_core.bench.op_subjects import Sizes, subjects
-from mstar_core.cli import bench_ops
+from mstar_core.cli import main
 from mstar_core.errors import Refusal
 from mstar_core.ops.backend import Backend
 from mstar_core.plugins.builtin import OPERATIONS, core_registries
@@ -89,11 +88,36 @@ def test_a_floor_is_what_bytes_or_products_take():
     assert here.floor_us(prompt) == prompt.num_flops / 1000
 
 
+OPS = ("bench", "ops", "--rows", "1", "--dtype", "fp32", "--only", "sampling")
+
+
 def test_the_verb_prints_a_line_for_each(capsys):
-    parser = argparse.ArgumentParser()
-    bench_ops.add(parser)
-    args = parser.parse_args(
-        ["--device", "cpu", "--rows", "1", "--only", "none", "--dtype", "fp32"]
-    )
-    assert bench_ops.run(args) == 0
-    assert "floor us" in capsys.readouterr().out.splitlines()[-1]
+    assert main([*OPS, "--device", "cpu"]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()[-3:]
+    assert "floor us" in heading
+    assert [line.split()[:3] for line in lines] == [
+        ["sampling", "torch", "greedy"],
+        ["sampling", "torch", "drawn"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("cpux", "cpu, cuda or cuda:INDEX"),
+        ("cuda:", "cpu, cuda or cuda:INDEX"),
+        ("cuda:first", "cpu, cuda or cuda:INDEX"),
+        ("meta", "cpu, cuda or cuda:INDEX"),
+        ("cuda:99", ""),
+    ],
+)
+def test_a_device_that_is_none_or_not_there_is_refused_by_its_name(name, want, capsys):
+    assert main([*OPS, "--device", name]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"Error: device\n  got   {name!r}\n  want  {want}")
+
+
+def test_an_operation_that_there_is_not_is_refused_with_those_that_there_are(capsys):
+    assert main(["bench", "ops", "--device", "cpu", "--only", "samplin"]) == 2
+    err = capsys.readouterr().err
+    assert all(repr(operation) in err for operation in OPERATIONS)

@@ -133,3 +133,11 @@ def test_the_command_prints_a_round_or_several_and_json(capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["rounds"][0]["requests"], told["report"]["model"]) == (4, "echo")
     assert {"machine", "commit", "command", "shape", "stats"} <= set(told)
+
+
+def test_a_round_that_failed_as_a_whole_says_what_was_wanted_and_fails(capsys):
+    sets = [word for each in SETS for word in ("--set", each)]
+    command = ["bench", "offline", "echo", *sets, "--requests", "2", "--warmup", "0"]
+    assert main([*command, "--prompt-tokens", "99999", "--output-tokens", "3"]) == 1
+    printed = capsys.readouterr().out
+    assert "error      2 x 99999 prompt tokens and 3 new ones; want at most " in printed

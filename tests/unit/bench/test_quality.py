@@ -197,6 +197,12 @@ def test_the_command_compares_with_an_earlier_run_of_the_same_tasks(command, tmp
     assert command("--out", report) == 0
     assert command("--against", report, "--at-once", 1, "--limit", 2) == 0
     assert "differ     0 of 6 answers" in capsys.readouterr().out
+    assert command("--out", tmp_path / "less.json", "--limit", 1) == 0
+    capsys.readouterr()
+    assert command("--against", tmp_path / "less.json") == 0
+    printed = capsys.readouterr().out
+    assert "differ     0 of 3 answers" in printed
+    assert "6 answers that the reference has not" in printed
     told = json.loads(report.read_text())
     told["answers"][1]["ids"][1] = 7
     report.write_text(json.dumps(told))
@@ -212,6 +218,24 @@ def test_a_reference_must_be_a_report_over_the_same_tasks(write, tmp_path):
     other.write_text(json.dumps({"answers": [], "tasks": {"sha256": "0"}}))
     with pytest.raises(RequestError, match="answers to other tasks"):
         read_reference(other, tasks)
+    other.write_text(json.dumps({"answers": [], "tasks": {"sha256": tasks.sha256}}))
+    with pytest.raises(RequestError, match="0 answers, none to a question that is asked"):
+        read_reference(other, tasks)
     other.write_text("[]")
     with pytest.raises(RequestError, match="a report of mstar-core bench quality"):
         read_reference(other, tasks)
+
+
+@pytest.mark.parametrize("flag", ["--tie", "--account"])
+def test_a_tie_without_a_run_to_compare_with_is_refused(command, flag, capsys):
+    assert command(flag, 0.5) == 2
+    assert f"Error: {flag}\n  got   no --against" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["", "none/a.json"])
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_asked(
+    command, tmp_path, file, capsys
+):
+    assert command("--out", tmp_path / file) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[0]) == ("", "Error: --out")

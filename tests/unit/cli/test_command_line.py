@@ -92,6 +92,18 @@ def test_the_version_is_printed(capsys):
             ["bench", "host", "x", "--steps", "0"],
             "mstar-core bench host --help shows what it takes",
         ),
+        (
+            ["bench", "offline", "x", "--seed", "-1"],
+            "mstar-core bench offline --help shows what it takes",
+        ),
+        (
+            ["bench", "offline", "x", "--warmup", "-1"],
+            "mstar-core bench offline --help shows what it takes",
+        ),
+        (
+            ["bench", "serve", "--url", "http://127.0.0.1:9", "--seed", "x"],
+            "mstar-core bench serve --help shows what it takes",
+        ),
     ],
 )
 def test_a_wrong_command_line_exits_2_with_the_nearest(typed, fix, capsys):
