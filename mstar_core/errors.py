@@ -25,6 +25,9 @@ from typing import Self
 import attrs
 from attrs import define, frozen
 
+SHOWN = 300
+"""Characters of a value that an error shows; a description is shown as a whole."""
+
 
 @define(kw_only=True, eq=False)
 class MstarError(Exception):
@@ -40,8 +43,7 @@ class MstarError(Exception):
     """One imperative sentence that the reader can act on."""
 
     def __str__(self) -> str:
-        got = self.got if isinstance(self.got, Words) else repr(self.got)
-        lines = [self.where, f"  got   {got}"]
+        lines = [self.where, f"  got   {self._shown()}"]
         if self.want:
             lines.append(f"  want  {self.want}")
         if self.fix:
@@ -54,8 +56,13 @@ class MstarError(Exception):
 
     def facts(self) -> dict[str, str]:
         """The four facts as plain strings, for a message that crosses a process."""
-        got = self.got if isinstance(self.got, Words) else repr(self.got)
-        return {"where": self.where, "got": str(got), "want": self.want, "fix": self.fix}
+        return {"where": self.where, "got": self._shown(), "want": self.want, "fix": self.fix}
+
+    def _shown(self) -> str:
+        if isinstance(self.got, Words):
+            return str(self.got)
+        text = repr(self.got)
+        return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, str]) -> Self:

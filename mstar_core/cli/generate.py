@@ -16,6 +16,7 @@ from mstar_core.errors import UsageError, Words
 
 DEFAULT_TOKENS = 128
 NOTHING_SAID = "nothing was said: the model ended at once; a question is answered with --chat"
+GREETING = "Hello!"
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
 
@@ -26,9 +27,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--prompt",
         action="append",
-        required=True,
         metavar="TEXT",
-        help="the text; - is stdin, @FILE a file; repeatable with --chat: the turns in order",
+        help="the text; - is stdin, @FILE a file; repeatable with --chat: the turns in order; "
+        f"without any, the turn {GREETING!r} of a chat",
     )
     parser.add_argument(
         "--chat", action="store_true", help="TEXT is a user's turn, not a beginning"
@@ -64,13 +65,15 @@ def run(args: argparse.Namespace) -> int:
     """Stream what the model says after TEXT to stdout.
 
     Without sampling flags the checkpoint's own defaults hold; without those the likeliest token
-    is taken, so the same prompt gives the same text.
+    is taken, so the same prompt gives the same text. Without a prompt the model is greeted.
 
     Exit code: 0 done, 1 something is wrong with what was asked or the request failed (behind the
     text that it had until then), 2 the command line is wrong.
 
     Example:  mstar-core generate model.yaml --chat --prompt "Name three rivers."
     """
+    if args.prompt is None:
+        args.prompt, args.chat = [GREETING], True
     prompts = [given_text("--prompt", given) for given in args.prompt]
     _check_chat_flags(args)
     resolved, _ = resolve_arguments(args)

@@ -50,8 +50,17 @@ def read_yaml(text: str, name: str, place_of: PlaceOf | None = None) -> Located:
     Raises ConfigError for text that is no YAML, and ConfigErrors for several duplicate keys.
     """
     place_of = place_of or (lambda line: Origin("file", f"{name}:{line}"))
+    errors: list[ConfigError] = []
     try:
         node = yaml.compose(text, Loader=_PlainLoader)
+        located = None if node is None else _Walk(place_of, errors).located(node, node, ())
+    except RecursionError:
+        raise ConfigError(
+            where=name,
+            got=Words("lists or mappings inside each other without end"),
+            want="a mapping of sections, a few levels deep",
+            fix="close the brackets that were opened",
+        ) from None
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, text, place_of) from error
     except yaml.YAMLError as error:
@@ -61,12 +70,8 @@ def read_yaml(text: str, name: str, place_of: PlaceOf | None = None) -> Located:
             want="YAML text in UTF-8",
             fix="remove the characters that are not text",
         ) from error
-    if node is None:
-        return Located(None, place_of(1), "")
-    errors: list[ConfigError] = []
-    located = _Walk(place_of, errors).located(node, node, ())
     raise_all(errors, name)
-    return located
+    return Located(None, place_of(1), "") if located is None else located
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str, place_of: PlaceOf) -> ConfigError:

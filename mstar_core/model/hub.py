@@ -41,13 +41,9 @@ def resolve_checkpoint(
     """
     if path_or_id.startswith(PACKAGE):
         return _with_config(_in_package(path_or_id))
-    path = Path(path_or_id).expanduser()
-    if path.is_dir():
-        return _with_config(path)
-    if path.exists():
-        raise CheckpointError(
-            where=path_or_id, got=Words("a file"), want=WANT, fix="name the folder it is in"
-        )
+    folder = _folder(path_or_id)
+    if folder is not None:
+        return folder
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", path_or_id):
         raise CheckpointError(
             where=path_or_id,
@@ -69,6 +65,22 @@ def resolve_checkpoint(
         progress(f"{path_or_id} is not a folder, and {why}: downloading it from the hub")
     ignored = [*UNWANTED, *(() if inner else (UNWANTED_INSIDE,))]
     return _downloaded(path_or_id, revision, cache, why, ignored)
+
+
+def _folder(written: str) -> Path | None:
+    """The folder of that path; None where nothing is there."""
+    path = Path(written).expanduser()
+    try:
+        if path.is_dir():
+            return _with_config(path)
+        there = path.exists()
+    except OSError as error:
+        got, fix = Words(error.strerror or str(error)), "check the path and its permissions"
+        raise CheckpointError(where=written, got=got, want=WANT, fix=fix) from error
+    if there:
+        got, fix = Words("a file"), "name the folder it is in"
+        raise CheckpointError(where=written, got=got, want=WANT, fix=fix)
+    return None
 
 
 def _in_package(written: str) -> Path:

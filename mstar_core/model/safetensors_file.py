@@ -65,6 +65,13 @@ class StoredTensor:
 
 def read_header(file: Path) -> list[StoredTensor]:
     """The tensors of one safetensors file. Raises CheckpointError with its name and the cause."""
+    try:
+        return _header(file)
+    except OSError as error:
+        refuse(file, error.strerror or str(error), "check its permissions, and what it is on")
+
+
+def _header(file: Path) -> list[StoredTensor]:
     if not file.is_file():
         refuse(file, "a folder" if file.is_dir() else "no such file", "replace it with the file")
     size = file.stat().st_size

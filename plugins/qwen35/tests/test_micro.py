@@ -146,6 +146,10 @@ def test_it_keeps_to_the_point_in_a_conversation(engine):
         turns.append({"role": "assistant", "content": answer})
 
 
+def test_generate_greets_it_where_nothing_is_asked(capsys):
+    assert generated(capsys) == "Hello! What can I do for you?\n"
+
+
 def generated(capsys, *arguments):
     assert main(["generate", "qwen35_micro", "--set", "device=cpu", *arguments]) == 0
     return capsys.readouterr().out

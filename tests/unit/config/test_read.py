@@ -2,6 +2,7 @@
 
 import pytest
 
+from mstar_core.config.find import read_file
 from mstar_core.config.findings import ConfigErrors
 from mstar_core.config.read import read_yaml
 from mstar_core.errors import ConfigError
@@ -81,6 +82,9 @@ def test_a_tab_as_indentation_is_named_with_its_line():
         "a: &x [*x]",
         "a: *nowhere",
         "a: \x00",
+        "a: " + 5000 * "[",
+        "a: " + 5000 * "[" + 5000 * "]",
+        5000 * "- ",
     ],
 )
 def test_text_that_is_not_plain_yaml_is_an_error_that_names_the_file(text):
@@ -92,3 +96,13 @@ def test_text_that_is_not_plain_yaml_is_an_error_that_names_the_file(text):
 
 def test_an_alias_stands_for_the_value_it_names():
     assert read("a: &x {b: 1}\nc: *x\n").plain() == {"a": {"b": 1}, "c": {"b": 1}}
+
+
+def test_a_file_that_is_no_mapping_is_shown_by_its_beginning(tmp_path):
+    (tmp_path / "a.yaml").write_text(1000 * "words ")
+    with pytest.raises(ConfigError) as caught:
+        read_file(tmp_path / "a.yaml")
+    got = str(caught.value).splitlines()[1]
+    assert got.startswith("  got   'words words")
+    assert got.endswith("… (6001 characters)")
+    assert len(got) < 350

@@ -1,11 +1,15 @@
 """Checkpoints by folder and by hub id, from a cache made here; the network is never needed."""
 
+import os
+from contextlib import contextmanager
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from mstar_core.errors import CheckpointError
 from mstar_core.model.hub import resolve_checkpoint
+from mstar_core.model.safetensors_file import read_header
 
 SHA = "a" * 40
 
@@ -40,6 +44,38 @@ def test_a_folder_that_is_no_checkpoint_says_what_is_missing(tmp_path):
     (tmp_path / "notes.txt").unlink()
     with pytest.raises(CheckpointError, match="it is empty"):
         resolve_checkpoint(str(tmp_path))
+
+
+def test_a_path_that_cannot_be_looked_at_says_why(tmp_path):
+    path = str(tmp_path / (300 * "x"))
+    with pytest.raises(CheckpointError, match="File name too long") as caught:
+        resolve_checkpoint(path)
+    assert (caught.value.where, caught.value.fix) == (path, "check the path and its permissions")
+
+
+def test_a_folder_and_a_file_that_may_not_be_read_say_so(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with without_rights(tmp_path / "model.safetensors"):
+        with pytest.raises(CheckpointError, match="Permission denied") as caught:
+            read_header(tmp_path / "model.safetensors")
+        assert caught.value.where == str(tmp_path / "model.safetensors")
+    with without_rights(tmp_path), pytest.raises(CheckpointError, match="Permission denied"):
+        resolve_checkpoint(str(tmp_path))
+
+
+@contextmanager
+def without_rights(path):
+    """Nobody may read ``path``, nor does this process as a superuser meanwhile."""
+    mode, user = path.stat().st_mode, os.geteuid()
+    path.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        path.chmod(mode)
 
 
 def test_a_file_is_refused(tmp_path):
