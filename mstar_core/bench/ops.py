@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -123,13 +123,22 @@ def measure(
     only: Sequence[str] = (),
     sizes: Sizes | None = None,
 ) -> Iterator[OpTime]:
-    """Every operation (of ``only``, where given) at every shape, by every backend there is."""
+    """Every operation (of ``only``, where given) at every shape, by every backend there is.
+
+    The device is opened at once. Raises ConfigError for one that is not there.
+    """
     watch = Stopwatch(device=open_device(device_name))
+    made = subjects(sizes or Sizes(), rows, dtype.itemsize)
+    wanted = (each for each in made if not only or each.operation in only)
+    return _measured(watch, backends, dtype, wanted)
+
+
+def _measured(
+    watch: Stopwatch, backends: BackendRegistry, dtype: torch.dtype, wanted: Iterable[Subject]
+) -> Iterator[OpTime]:
     here = limits(watch, dtype)
     kind = watch.device.torch_device.type
-    for subject in subjects(sizes or Sizes(), rows, dtype.itemsize):
-        if only and subject.operation not in only:
-            continue
+    for subject in wanted:
         request = BindRequest(
             operation=subject.operation, device=kind, dtype=dtype, geometry=subject.geometry
         )

@@ -113,7 +113,8 @@ def test_the_verb_prints_a_line_for_each(capsys):
 )
 def test_a_device_that_is_none_or_not_there_is_refused_by_its_name(name, want, capsys):
     assert main([*OPS, "--device", name]) == 1
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert out == ""
     assert err.startswith(f"Error: device\n  got   {name!r}\n  want  {want}")
 
 
