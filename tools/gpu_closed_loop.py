@@ -272,7 +272,7 @@ def run_long(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def reserved_now() -> int:
     """Bytes that torch has of the device."""
-    return torch.cuda.memory_reserved()  # noqa: TID251  (the device's own count is the question)
+    return torch.cuda.memory_reserved()
 
 
 def one_long(engine: Engine, concurrency: int, seconds: float) -> dict[str, Any]:

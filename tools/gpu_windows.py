@@ -7,8 +7,6 @@ over windows of noise whose features are there already, greedy, to a fixed numbe
 encoder is timed by itself at each number of windows that is captured, beside what it multiplies.
 """
 
-# ruff: noqa: TID251 (it times a device)
-
 from __future__ import annotations
 
 import argparse
