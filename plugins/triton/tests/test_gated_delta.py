@@ -6,10 +6,13 @@ from attrs import evolve, fields
 
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.gated_delta import cases, contract, reference
+from mstar_triton.gated_delta import prefill_launches
 from mstar_triton.gated_delta.backend import BACKEND
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 each_device = pytest.mark.parametrize("device", DEVICES)
+PROGRAMS = pytest.mark.parametrize("programs", [1 << 20, 0], ids=["few", "many"])
+"""What counts as few: then each has a multiprocessor to itself, of many two share one."""
 GROUPS = pytest.mark.parametrize("v_heads", [2, 4], ids=["alone", "pairs"])
 
 
@@ -128,8 +131,34 @@ def test_a_prompt_in_bf16_is_near_the_definition(change, device):
     assert_same(((state / largest,), (wanted[2] / largest,)), 1e-2)
 
 
+@each_device
+@PROGRAMS
+def test_prompts_of_few_and_many_programs_are_the_definition(programs, device, monkeypatch):
+    """Rows of no token, of fewer than the taps, of several chunks, behind a lead, before padding.
+
+    What memory held before reaches none of them, and not their states.
+    """
+    monkeypatch.setattr(prefill_launches, "FEW_PROGRAMS", programs)
+    case = cases.Case(
+        name="programs", rows=((1, False), (150, True), (0, False), (2, False), (70, False)),
+        lead=1, pad_rows=2, pad_tokens=5, num_k_heads=1, num_v_heads=2, k_dim=64, v_dim=80,
+    )  # fmt: skip
+    found = both(case, device, torch.bfloat16)
+    assert_same(found, contract.TOLERANCE[torch.bfloat16])
+    empty = torch.empty
+
+    def poisoned(*shape, **kwargs):
+        made = empty(*shape, **kwargs)
+        return made.fill_(float("nan")) if made.is_floating_point() else made
+
+    monkeypatch.setattr(torch, "empty", poisoned)
+    assert_same((both(case, device, torch.bfloat16)[0], found[0]), 0.0)
+
+
 @pytest.mark.gpu
-def test_three_runs_are_equal_to_the_bit():
+@PROGRAMS
+def test_three_runs_are_equal_to_the_bit(programs, monkeypatch):
+    monkeypatch.setattr(prefill_launches, "FEW_PROGRAMS", programs)
     rows = ((1, False), (300, True), (64, False))
     case = cases.Case(name="wide", rows=rows, num_k_heads=2, num_v_heads=4, k_dim=128, v_dim=128)
     runs = [both(case, "cuda", torch.bfloat16)[0] for _ in range(3)]

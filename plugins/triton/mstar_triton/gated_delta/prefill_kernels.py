@@ -2,15 +2,15 @@
 
 ::
 
-    mix      convolution, SiLU, l2 norms                   tokens x heads     (token_kernels.py)
+    mix      convolution, SiLU, l2 norms, windows move     tokens x heads     (token_kernels.py)
     chunk    gates, the triangular system of each chunk    chunks x heads
     scan     the state through a row's chunks, in order    rows x heads x parts of the value width
     finish   gated norm                                    tokens x heads     (token_kernels.py)
 
 A chunk belongs to one row; how many there are follows from the tokens and rows of the bucket.
 
-With bf16 for inputs products are of fp16, which is as fine as tf32 and finer than bf16: of what is
-bounded by its norms as it is, of values and states in a unit of their chunk.
+What is mixed in fp16 makes all products of fp16, which is as fine as tf32: of what is bounded by
+its norms as it is, of values and states in a unit of their chunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from mstar_triton.attention.rows_kernels import block_of_row
-from mstar_triton.gated_delta.rows_kernels import FULL, LONG, log_decay, slide_window
+from mstar_triton.gated_delta.rows_kernels import FULL, LONG, log_decay
 
 CHUNK = tl.constexpr(64)
 
@@ -55,37 +55,37 @@ def chunk_kernel(
     and the output is ``since * (q @ S) + scores @ corrected``, of queries that are ``LONG``;
     ``left`` is what is left at the chunk's end. Its values add at most ``most`` to a state.
     """
-    row, place = block_of_row(tl.program_id(0), lens_ptr, lead_ptr, B, CHUNK, BLOCK_B)
-    if row >= B:
+    every = tl.arange(0, BLOCK_B)
+    slots = tl.load(slots_ptr + every, mask=every < B, other=0)
+    starts = tl.load(starts_ptr + every, mask=every < B, other=0)
+    lens = tl.load(lens_ptr + every, mask=every < B, other=0)
+    row, first = block_of_row(tl.program_id(0), lens_ptr, lead_ptr, B, CHUNK, BLOCK_B)
+    here = every == row
+    if tl.sum(tl.where(here, slots, 0), 0) == 0:
         return
-    if tl.load(slots_ptr + row) == 0:
-        return
-    h = tl.program_id(1)
-    g, H = h // R, G * R
-    i, d = tl.arange(0, CHUNK), tl.arange(0, BLOCK_D)
-    start = tl.load(starts_ptr + row).to(tl.int64) + place * CHUNK
-    t, ok = start + i, place * CHUNK + i < tl.load(lens_ptr + row)
-    k_ok = ok[:, None] & (d < D)[None, :]
+    h, i, d = tl.program_id(1), tl.arange(0, CHUNK), tl.arange(0, BLOCK_D)
+    first *= CHUNK
+    g, H, ok = h // R, G * R, first + i < tl.sum(tl.where(here, lens, 0), 0)
+    start = tl.sum(tl.where(here, starts, 0), 0).to(tl.int64) + first
     at = mixed_ptr + start * C + g * D + (i[:, None] * C + d[None, :])
-    q = tl.load(at, mask=k_ok, other=0)
-    k = tl.load(at + G * D, mask=k_ok, other=0)
-    b = tl.load(b_ptr + t * b_row + h, mask=ok, other=0).to(tl.float32)
-    a = tl.load(a_ptr + t * a_row + h, mask=ok, other=0).to(tl.float32)
+    q = tl.load(at, mask=ok[:, None] & (d < D)[None, :], other=0)
+    k = tl.load(at + G * D, mask=ok[:, None] & (d < D)[None, :], other=0)
+    b = tl.load(b_ptr + (start + i) * b_row + h, mask=ok, other=0).to(tl.float32)
+    a = tl.load(a_ptr + (start + i) * a_row + h, mask=ok, other=0).to(tl.float32)
     a_log, dt_bias = tl.load(a_log_ptr + h).to(tl.float32), tl.load(dt_bias_ptr + h).to(tl.float32)
     beta = tl.where(ok, tl.sigmoid(b), 0.0)
     decay = tl.where(ok, log_decay(a, a_log, dt_bias), 0.0)
     # In fp64, as a difference of running sums loses small decays behind a large one.
-    decay = tl.maximum(decay, -1000.0).to(tl.float64)
-    total = tl.cumsum(decay, 0)
+    total = tl.cumsum(tl.maximum(decay, -1000.0).to(tl.float64), 0)
     between = (total[:, None] - total[None, :]).to(tl.float32)
     between = tl.exp(tl.where(i[:, None] >= i[None, :], between, -1000.0))
-    block = (tl.program_id(0) * H + h).to(tl.int64)
+    place = (tl.program_id(0) * H + h).to(tl.int64)
     if tops_ptr is not None:
-        tops = tl.load(tops_ptr + t * H + h, mask=ok, other=0)
-        tl.store(most_ptr + block, tl.sum(tops, 0) * FULL)
-    kept = block * CHUNK + i
+        tops = tl.load(tops_ptr + (start + i) * H + h, mask=ok, other=0)
+        tl.store(most_ptr + place, tl.sum(tops, 0) * FULL)
+    kept = place * CHUNK + i
     tl.store(since_ptr + kept, tl.exp(total.to(tl.float32)))
-    tl.store(left_ptr + kept, tl.exp((tl.sum(decay, 0) - total).to(tl.float32)))
+    tl.store(left_ptr + kept, tl.exp((tl.min(total, 0) - total).to(tl.float32)))
     square = kept[:, None] * CHUNK + i[None, :]
     k_t = tl.trans(k)
     scores = tl.dot(q, k_t, input_precision=PRECISION) * between
@@ -98,18 +98,20 @@ def chunk_kernel(
 
 @triton.jit(do_not_specialize=("B",))
 def scan_kernel(
-    qkv_ptr, mixed_ptr, tops_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr,
-    conv_ptr, ssm_ptr, slots_ptr, fresh_ptr, starts_ptr, lens_ptr, lead_ptr, o_ptr,
-    qkv_row, conv_slot, ssm_slot, B,
+    mixed_ptr, tops_ptr, solved_ptr, scores_ptr, since_ptr, left_ptr, most_ptr, ssm_ptr,
+    slots_ptr, fresh_ptr, starts_ptr, lens_ptr, lead_ptr, o_ptr, ssm_slot, B,
     G: tl.constexpr, R: tl.constexpr, D: tl.constexpr, E: tl.constexpr, C: tl.constexpr,
-    K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr, PART_E: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_B: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_D: tl.constexpr, PART_E: tl.constexpr, BLOCK_B: tl.constexpr, PRECISION: tl.constexpr,
+    FEW: tl.constexpr,
 ):  # fmt: skip
     """One program per row, value head and part of the value width; it holds ``S [D, PART_E]``.
 
     In fp16 a chunk's states and values are in one unit. No state, and no value that is taken from
     one, passes ``bound``: keys are of length 1 and ``beta`` is at most 1, so that a column of S
     grows at most by the values that are added, and shrinks by what decays.
+
+    A program with a multiprocessor to itself (FEW) makes the output behind the next state, for
+    which the next chunk waits; two that share one need less memory with queries scaled first.
     """
     row, h, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     every = tl.arange(0, BLOCK_B)
@@ -154,11 +156,16 @@ def scan_kernel(
         whole = tl.load(since_ptr + kept + CHUNK - 1)
         before = (state * inverse_unit).to(element)
         new -= tl.dot(k, before, input_precision=PRECISION) * since[:, None]
+        if not FEW:
+            o = tl.dot((q * since[:, None]).to(element), before, input_precision=PRECISION)
         new = tl.dot(solved, new.to(element), input_precision=PRECISION)
+        if not FEW:
+            o = tl.dot(scores, new.to(element), o, input_precision=PRECISION)
         added = (new * left[:, None]).to(element)
         state = state * whole + tl.dot(tl.trans(k), added, input_precision=PRECISION) * unit
-        o = tl.dot(q, before, input_precision=PRECISION) * since[:, None]
-        o += tl.dot(scores, new.to(element), input_precision=PRECISION)
+        if FEW:
+            o = tl.dot(q, before, input_precision=PRECISION) * since[:, None]
+            o += tl.dot(scores, new.to(element), input_precision=PRECISION)
         o *= unit * D**-0.5 / LONG
         to = o_ptr + t * (H * E) + (i[:, None] * (H * E) + h * E + e[None, :])
         tl.store(to, o.to(o_ptr.dtype.element_ty), mask=v_ok)
@@ -166,14 +173,3 @@ def scan_kernel(
             bound = bound * whole + most
         block += 1
     tl.store(state_ptr, state, mask=in_d[:, None] & in_e[None, :])
-    if part == 0:
-        qkv_ptr += start * qkv_row
-        conv_ptr += slot * conv_slot
-        every_e = tl.arange(0, BLOCK_E)
-        c, ok = 2 * G * D + h * E + every_e, every_e < E
-        held_e = every_e < tl.where(held, E, 0)
-        slide_window(qkv_ptr, conv_ptr, c, ok, held_e, qkv_row, length, K, BLOCK_K)
-        if h % R == 0:
-            slide_window(qkv_ptr, conv_ptr, g * D + d, in_d, held_d, qkv_row, length, K, BLOCK_K)
-            k_c = (G + g) * D + d
-            slide_window(qkv_ptr, conv_ptr, k_c, in_d, held_d, qkv_row, length, K, BLOCK_K)

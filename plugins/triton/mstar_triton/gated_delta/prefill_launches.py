@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 from torch import Tensor
@@ -16,7 +14,7 @@ from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_k
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 TOKENS = 16
-"""Of a block that is mixed or finished."""
+"""Of a block that is mixed or finished; a row's first tokens behind its window are fewer."""
 NARROWEST = 64
 """Features of a tile of fp16 that is multiplied: those of 32 ended in faults of memory."""
 FEW_PROGRAMS = 132
@@ -43,14 +41,17 @@ def prefill(
     solved, scores = empty(*squares, dtype=element), empty(*squares, dtype=element)
     since, left = empty(*squares[:3]), empty(*squares[:3])
     o = out_TV if half else empty(T, H * E)
-    tiles = {"BLOCK_D": max(NARROWEST, pow2(D)) if half else pow2(D)}
-    tiles |= {"BLOCK_B": pow2(B)} | precision(out_TV.dtype)
-    strides = {"qkv_row": x.qkv_TC.stride(0), "conv_slot": pools.conv_SCK.stride(0)}
+    tiles = {
+        "BLOCK_D": max(NARROWEST if half else 16, pow2(D)),
+        "BLOCK_B": pow2(B),
+        "PRECISION": "tf32x3" if out_TV.dtype == torch.float16 and not AMD else "ieee",
+    }
     launch(
-        mix_kernel[(blocks, 2 * G + H)],
-        x.qkv_TC, weights.conv_CK, pools.conv_SCK, *rows, plan.row_T, plan.col_T, mixed, tops,
-        **strides, T=T, G=G, D=D, E=E, C=C, K=K, BLOCK_T=TOKENS, BLOCK_C=pow2(max(D, E)),
-        num_warps=2, **FUSED,
+        mix_kernel[(blocks + B, 2 * G + H)],
+        x.qkv_TC, weights.conv_CK, pools.conv_SCK, *rows, *at, plan.col_T, mixed, tops,
+        x.qkv_TC.stride(0), pools.conv_SCK.stride(0), T, G=G, D=D, E=E, C=C, K=K,
+        BLOCK_T=TOKENS, BLOCK_C=pow2(max(D, E)), BLOCK_K=int(triton.next_power_of_2(K)),
+        num_warps=4, **FUSED,
     )  # fmt: skip
     launch(
         chunk_kernel[(chunks, H)],
@@ -61,10 +62,8 @@ def prefill(
     part = scan_options(B * H, E, half)
     launch(
         scan_kernel[(B, H, triton.cdiv(E, part["PART_E"]))],
-        x.qkv_TC, mixed, tops, solved, scores, since, left, most, pools.conv_SCK, pools.ssm_SHDE,
-        *rows, *at, o, **strides, ssm_slot=pools.ssm_SHDE.stride(0), B=B, **sizes.constants, C=C,
-        K=K, BLOCK_K=int(triton.next_power_of_2(K - 1)), BLOCK_E=pow2(E), **tiles, **part,
-        **FUSED,
+        mixed, tops, solved, scores, since, left, most, pools.ssm_SHDE, *rows, *at, o,
+        pools.ssm_SHDE.stride(0), B, **sizes.constants, C=C, **tiles, **part, **FUSED,
     )  # fmt: skip
     launch(
         finish_kernel[(blocks, H)],
@@ -77,14 +76,7 @@ def prefill(
 def scan_options(heads: int, width: int, half: bool) -> dict[str, int]:
     """The part of a head that a program has, and how many chunks ahead it loads."""
     if not half:
-        return {"PART_E": 32, "num_warps": 4, "num_stages": 1}
-    few = not AMD and heads * triton.cdiv(width, NARROWEST) < FEW_PROGRAMS
-    return {"PART_E": NARROWEST, "num_warps": 4, "num_stages": 3 if few else 1}
-
-
-def precision(dtype: torch.dtype) -> dict[str, Any]:
-    """Of products of fp32: exact, or for fp16, of which more is asked than of bf16, finer than it.
-
-    With bf16 there are none.
-    """
-    return {"PRECISION": "tf32x3" if dtype == torch.float16 and not AMD else "ieee"}
+        return {"PART_E": 32, "FEW": True, "num_warps": 4, "num_stages": 1}
+    few = AMD or heads * triton.cdiv(width, NARROWEST) <= FEW_PROGRAMS
+    ahead = 1 if AMD else 3 if few else 2
+    return {"PART_E": NARROWEST, "FEW": few, "num_warps": 4, "num_stages": ahead}
