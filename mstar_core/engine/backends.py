@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from attrs import define, field, frozen
 
-from mstar_core.errors import ConfigError, Refusal, Words
+from mstar_core.errors import ConfigError, MstarError, Refusal, Words
 from mstar_core.names import suggest
 from mstar_core.ops.backend import Backend, BindRequest
 from mstar_core.plugins.registry import BackendOffer
 from mstar_core.plugins.wiring import Wiring
 
+log = logging.getLogger(__name__)
 AUTO = "auto"
 
 
@@ -49,7 +52,7 @@ class BackendChooser:
     """Node → ``operation.name`` → the backend object, for its capture refusals."""
 
     def bind(self, node: str, operation: str, geometry: Mapping[str, Any]) -> Any:
-        """The record of the chosen backend. Raises ConfigError where none applies.
+        """The record of the chosen backend. Raises ConfigError where none applies, or one raises.
 
         ``auto`` takes the highest priority that applies; an explicit name that does not apply is
         an error with its refusal as the cause, never a silent fallback.
@@ -73,7 +76,8 @@ class BackendChooser:
             if asked_for not in (AUTO, offer.name):
                 continue
             backend: Backend = offer.load()
-            refusal = backend.available(self.device) or backend.supports(request)
+            with _blamed(node, offer):
+                refusal = backend.available(self.device) or backend.supports(request)
             if refusal is None:
                 fit.append((offer, backend))
             else:
@@ -93,7 +97,8 @@ class BackendChooser:
         )
         self.choices[node, operation, offer.name] = choice
         self.bound.setdefault(node, {})[f"{operation}.{offer.name}"] = backend
-        return backend.bind(request)
+        with _blamed(node, offer):
+            return backend.bind(request)
 
     def check_settings(self) -> None:
         """Once all is bound: raise ConfigError for a setting of what its node never computes."""
@@ -112,8 +117,18 @@ class BackendChooser:
         self, request: BindRequest, fit: list[tuple[BackendOffer, Backend]]
     ) -> tuple[BackendOffer, Backend]:
         names = tuple(offer.name for offer, _ in fit)
-        preferred = self.wiring.ask("choose_backend", request=request, candidates=names).value
-        return next((pair for pair in fit if pair[0].name == preferred), fit[0])
+        asked = self.wiring.ask("choose_backend", request=request, candidates=names)
+        if asked.value is None:
+            return fit[0]
+        found = next((pair for pair in fit if pair[0].name == asked.value), None)
+        if found is None:
+            raise ConfigError(
+                where=f"choose_backend of {next(a.plugin for a in asked.answers if a.value)}",
+                got=asked.value,
+                want=f"None, or one of: {', '.join(names)}",
+                fix=suggest(str(asked.value), names),
+            )
+        return found
 
     def _none_applies(
         self, node: str, operation: str, asked_for: str, refusals: list[Refusal]
@@ -135,3 +150,23 @@ class BackendChooser:
         )
         error.__cause__ = ConfigError(where=where, got=tuple(map(str, refusals)))
         return error
+
+
+@contextmanager
+def _blamed(node: str, offer: BackendOffer) -> Iterator[None]:
+    """What a backend raises is told as the ConfigError of its plugin; what memory lacks, as it is.
+
+    A library may be there and yet not load: built for another version of torch, or of a driver.
+    """
+    try:
+        yield
+    except (MstarError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        log.debug("backend %s.%s", offer.operation, offer.name, exc_info=error)
+        raise ConfigError(
+            where=f"nodes.{node}.backends.{offer.operation}",
+            got=Words(f"{offer.name} of {offer.owner}: {type(error).__name__}: {error}"),
+            want="a backend whose library can be loaded, and that refuses what it has not",
+            fix=f"name another backend there, or mend {offer.owner.split()[0]}",
+        ) from error

@@ -7,7 +7,8 @@ from attrs import evolve
 from mstar_core.engine.backends import BackendChooser
 from mstar_core.errors import ConfigError, Refusal
 from mstar_core.ops.backend import Backend
-from mstar_core.plugins.wiring import Wiring
+from mstar_core.plugins.record import PluginRecord
+from mstar_core.plugins.wiring import ActivePlugin, Wiring
 
 WHY = Refusal(
     code="not-installed",
@@ -48,22 +49,53 @@ class Plain(Backend):
 FAST, PLAIN = Fast(), Plain()
 
 
+class Torn(Plain):
+    """Its library is there, and cannot be loaded."""
+
+    def bind(self, request):
+        raise ImportError("undefined symbol: _ZN3c10")
+
+
+class Careless(Plain):
+    """Looks for what a request has not."""
+
+    def supports(self, request):
+        return request.geometry["width"]
+
+
+class Large(Plain):
+    """Wants more than there is."""
+
+    def bind(self, request):
+        raise torch.OutOfMemoryError
+
+
 @pytest.fixture
 def choose(monkeypatch):
-    """``choose(settings, dtype)``: the core's sampling, ``plain`` before it, ``fast`` first."""
+    """``choose(settings, dtype, …)``: the core's sampling, ``plain`` before it, ``fast`` first.
+
+    ``plain`` may be another in its place; ``prefers`` is what a plugin answers about it.
+    """
     wiring = Wiring.of_core()
     wiring.backends.add("sampling", "fast", "fast.module:BACKEND", priority=90)
     wiring.backends.add(
         "sampling", "plain", "plain.module:BACKEND", priority=50, basis="12 us on a device"
     )
-    loaded = {"fast": FAST, "plain": PLAIN}
+    loaded = {"fast": FAST}
     offers = wiring.backends.candidates("sampling")
     load = type(offers[0]).load
     monkeypatch.setattr(
         type(offers[0]), "load", lambda offer: loaded.get(offer.name) or load(offer)
     )
 
-    def chooser(settings=None, dtype=torch.float32):
+    def chooser(settings=None, dtype=torch.float32, plain=PLAIN, prefers=None):
+        loaded["plain"] = plain
+        if prefers is not None:
+            record = PluginRecord(
+                name="taste", distribution="mstar-taste", version="1", origin="path", module="taste"
+            )
+            hooks = {"choose_backend": lambda arguments: prefers}
+            wiring.active["taste"] = ActivePlugin(record=record, hooks=hooks)
         return BackendChooser(
             wiring=wiring, device="cpu", dtype=dtype, settings={"text": settings or {}}
         )
@@ -116,3 +148,33 @@ def test_a_choice_says_what_its_rank_rests_on_and_who_stands_behind_it(choose):
     (choice,) = chooser.choices.values()
     assert choice.rank == "priority 50, 12 us on a device"
     assert choice.behind == ("torch (priority 0)",)
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [(Torn(), "ImportError: undefined symbol: _ZN3c10"), (Careless(), "KeyError: 'width'")],
+)
+def test_what_a_backend_raises_names_its_setting_and_its_plugin(choose, backend, said):
+    with pytest.raises(ConfigError) as raised:
+        choose(plain=backend).bind("text", "sampling", {})
+    error = raised.value
+    assert error.where == "nodes.text.backends.sampling"
+    assert error.got.startswith("plain of ")
+    assert error.got.endswith(f": {said}")
+    assert isinstance(error.__cause__, (ImportError, KeyError))
+
+
+def test_memory_that_a_backend_lacks_is_told_by_whoever_knows_what_it_is_for(choose):
+    with pytest.raises(torch.OutOfMemoryError):
+        choose(plain=Large()).bind("text", "sampling", {})
+
+
+def test_a_plugin_prefers_one_of_those_that_apply_and_no_other(choose):
+    chooser = choose(prefers="torch")
+    chooser.bind("text", "sampling", {"vocab_size": 8})
+    assert [choice.name for choice in chooser.choices.values()] == ["torch"]
+    with pytest.raises(ConfigError) as raised:
+        choose(prefers="tourch").bind("text", "sampling", {})
+    error = raised.value
+    assert error.where == "choose_backend of taste"
+    assert (error.want, error.fix) == ("None, or one of: plain, torch", "write 'torch'")
