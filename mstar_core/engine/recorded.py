@@ -65,9 +65,12 @@ class Operation:
 
     def run(self) -> None:
         """Call it again, into the recorded tensors."""
-        found = list(tensors_in(self.call(*self.args, **self.kwargs)))
+        found = self.call(*self.args, **self.kwargs)
+        if not self.results:
+            return
+        tensors = (found,) if isinstance(found, Tensor) else [*tensors_in(found)]
         for place, recorded in self.results:
-            recorded.copy_(found[place])
+            recorded.copy_(tensors[place])
 
 
 @define(kw_only=True, eq=False)
@@ -78,7 +81,8 @@ class RecordedGraph(Graph):
     outputs: Mapping[str, Tensor]
     num_bytes: int
     operations: Sequence[Operation]
-    _made: Sequence[Tensor]
+    _unwritten: Sequence[Tensor]
+    """Memory made inside that no operation writes whole as it makes it: poison before a replay."""
     _fixed: Sequence[tuple[Tensor, int]]
 
     def replay(self) -> None:
@@ -91,7 +95,7 @@ class RecordedGraph(Graph):
                     fix="write into the tensor in place, and never resize or replace its memory",
                 )
         with torch.no_grad():
-            for tensor in self._made:
+            for tensor in self._unwritten:
                 poison(tensor)
             for operation in self.operations:
                 try:

@@ -3,8 +3,8 @@
 What would be stale, baked in or moved under a CUDA graph is then wrong in the same way on a CPU:
 
 - no Python of the model runs at replay, so a host value is what it was at capture;
-- memory made inside is filled with NaN (ints with a large number) before each replay, so what a
-  replay does not write is not there;
+- memory made inside that is not written as it is made is filled with NaN (ints with a large
+  number) before each replay, so what a replay does not write is not there;
 - reading a tensor from outside the fixed memory, reading a value on the host, drawing random
   numbers or resizing is refused at capture, with the operation and the line of code.
 

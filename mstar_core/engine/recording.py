@@ -44,6 +44,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.operations: list[Operation] = []
         self.fixed: dict[int, Tensor] = {}
         self.made: dict[int, Tensor] = {}
+        self.unwritten: list[Tensor] = []
         self.launching = False
         self._known = known
 
@@ -64,9 +65,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         if [address(t) for t in given] != before:
             raise self.refused("resize", str(func), "an operation that moves a tensor's memory")
-        new = self._keep(result, {*before})
         mutates = func._schema.is_mutable and torch.Tag.inplace_view not in func.tags
-        if mutates or (new and func._schema.name not in UNWRITTEN):
+        writes = mutates or func._schema.name not in UNWRITTEN
+        new = self._keep(result, {*before}, writes)
+        if mutates or (new and writes):
             self.operations.append(Operation(str(func), func, kept_args, kept_kwargs, new))
         return result
 
@@ -100,7 +102,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             outputs=outputs,
             num_bytes=sum(t.untyped_storage().nbytes() for t in self.made.values()),
             operations=self.operations,
-            made=list(self.made.values()),
+            unwritten=self.unwritten,
             fixed=[(tensor, at) for at, tensor in self.fixed.items()],
         )
 
@@ -118,8 +120,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 raise self.refused("stale-input", what, got)
             self.fixed.setdefault(at, tensor)
 
-    def _keep(self, result: Any, given: set[int]) -> list[tuple[int, Tensor]]:
-        """The results that are new memory, with aliases of our own."""
+    def _keep(self, result: Any, given: set[int], writes: bool) -> list[tuple[int, Tensor]]:
+        """The results that are new memory, with aliases of our own.
+
+        ``writes``: whether the operation writes what it returns.
+        """
         new = []
         for place, tensor in enumerate(tensors_in(result)):
             at = address(tensor)
@@ -130,6 +135,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 storage = tensor.untyped_storage()
                 whole = storage.nbytes() // tensor.element_size()
                 self.made[at] = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (whole,), (1,))
+                if not writes or tensor.numel() < whole:
+                    self.unwritten.append(self.made[at])
         return new
 
 
