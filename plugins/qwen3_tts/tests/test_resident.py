@@ -14,7 +14,8 @@ from mstar_core.testing.cores import open_wired, results
 MODEL = "mstar_qwen3_tts.model:Qwen3TTS"
 SMALL = ("engine.token_budget=64", "model.dtype=fp32", "nodes.talker.resources.kv.page_tokens=8")
 EAGER = ("engine.graphs=off",)
-FEW = f"model.options.captured_frames={list(range(1, 17))}"
+FEW = "model.options.captured_frames=[1,2,4,8,9,16]"
+"""Those of the steps of 25 frames, each as many as it has, and of 40."""
 CAPTURED = ("engine.graphs=recorder", "engine.capture.tokens=[64]", FEW)
 HOST = (*CAPTURED, "engine.resident=off")
 CHECKED = (*CAPTURED, "debug.row_check=true")
@@ -111,11 +112,15 @@ def test_a_seeded_request_alone_is_the_same_to_the_last_bit_in_every_way(tiny, t
 
 @pytest.mark.shared
 @pytest.mark.parametrize(
-    "lag",
-    [pytest.param(None, marks=pytest.mark.long), Lag(seed=3)],
-    ids=["in time", "late"],
+    ("lag", "every"),
+    [
+        pytest.param(None, 1, marks=pytest.mark.long),
+        pytest.param(Lag(seed=3), 1, marks=pytest.mark.long),
+        (Lag(seed=3), 3),
+    ],
+    ids=["in time", "late", "late, every third alone"],
 )
-def test_sixteen_voices_at_once_are_each_as_it_is_alone(base, tmp_path, lag):
+def test_sixteen_voices_at_once_are_each_as_it_is_alone(base, tmp_path, lag, every):
     sets = (*CHECKED, "engine.in_flight=2", "model.options.captured_frames=[1]")
     core, wired, _ = opened(base.folder, tmp_path, *sets, rows=(1, 16), lag=lag)
     front = wired.model.front()
@@ -124,7 +129,7 @@ def test_sixteen_voices_at_once_are_each_as_it_is_alone(base, tmp_path, lag):
     assert counts.steps >= 23
     assert (check["steps"], check["mismatches"]) == (counts.steps, 0)
     assert len({tuple(answer.ids[:9]) for answer in together.values()}) == 16
-    for request in voices(front, base.told, 16):
+    for request in list(voices(front, base.told, 16))[::every]:
         (alone,) = played(core, [request]).values()
         same(alone, together[request.id])
 
