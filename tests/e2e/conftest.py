@@ -23,27 +23,24 @@ class Target:
 
     def python(self, code: str, *arguments: str) -> str:
         """The stdout of ``code`` run there, away from the checkout. Fails on another exit code."""
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            cwd=self.folder,
-            env={"PYTHONPATH": str(self.folder)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = self.run(["-c", code, *arguments], self.folder)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def suite(self, folder: Path) -> str:
-        """The last line of pytest over the tests in ``folder``, run there. Fails if one fails."""
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
-            cwd=folder,
+    def run(self, arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Python with these arguments, and torch with one thread: tests run beside each other."""
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=cwd,
             env={"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def suite(self, folder: Path) -> str:
+        """The last line of pytest over the tests in ``folder``, run there. Fails if one fails."""
+        done = self.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)], folder)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.splitlines()[-1]
 
