@@ -24,9 +24,10 @@ from mstar_core.engine.graphs import Forward, Graph, GraphBackend
 from mstar_core.engine.opening import load_wiring
 from mstar_core.engine.warmup import warm_up
 from mstar_core.engine.wire import wire
+from mstar_core.errors import RequestError, Words
 
 WARM = 16
-"""Turns that are run before those that count, behind the collection of garbage."""
+"""Turns that are run before those that count: ahead of the collection of garbage and behind it."""
 DELIVERY = ("wait", "deliver")
 """Laps of a turn that read a step; the others plan and launch one."""
 
@@ -76,8 +77,8 @@ class HostTimes:
 def measure(resolved: Resolved, rows: int, steps: int, prompt: tuple[int, int]) -> HostTimes:
     """Decode ``rows`` requests for ``steps`` steps; prompts of (shortest, longest) tokens.
 
-    ``resolved`` must have room for them: ``engine.max_rows``, and a context that no request reaches
-    the end of meanwhile. Raises RequestError for a model whose prompts are no ids.
+    Raises RequestError for a model whose prompts are no ids, and where they do not all decode
+    together that long: for lack of memory, or because a request comes to the end of its context.
     """
     wired = wire(resolved, load_wiring(resolved), torch.device("cpu"), target="cpu")
     core, _ = warm_up(wired, CpuDevice(), CountedGraphs(), lambda phase, done, total: None)
@@ -87,11 +88,21 @@ def measure(resolved: Resolved, rows: int, steps: int, prompt: tuple[int, int]) 
         most = core.limits.context - len(ids)
         core.submit(front.ids_request(ids, max_new_tokens=most, ignore_stop_ids=True))
     alike = 0  # turns in a row that launched all requests as one step: every prompt is through
-    while alike < 16:
+    while alike < WARM:
         before = core.lifecycle.counts.rows
-        core.turn()
+        if not core.turn():
+            raise _parted(core, rows, steps)
         alike = alike + 1 if core.lifecycle.counts.rows - before == rows else 0
     return _timed(core, resolved, rows, steps)
+
+
+def _parted(core: EngineCore, rows: int, steps: int) -> RequestError:
+    return RequestError(
+        where="--steps",
+        got=Words(f"{steps} steps of {rows} requests, which do not all decode so long together"),
+        want=f"room for them in memory, and in the context of {core.limits.context} tokens",
+        fix="lower --steps or --rows, or raise engine.max_context or engine.kv_memory",
+    )
 
 
 def _timed(core: EngineCore, resolved: Resolved, rows: int, steps: int) -> HostTimes:
@@ -101,11 +112,13 @@ def _timed(core: EngineCore, resolved: Resolved, rows: int, steps: int) -> HostT
         for t in tables
     ]
     core.events.clear()
-    laps = core.take_laps(Laps())
+    laps, launched = core.take_laps(Laps()), core.lifecycle.counts.rows
     with resting():
         for _ in range(WARM + steps):
             core.turn()
             core.events.clear()
+    if core.lifecycle.counts.rows - launched != rows * (WARM + steps):
+        raise _parted(core, rows, steps)
     core.abort_all()
     while core.turn():
         pass

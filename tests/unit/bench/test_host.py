@@ -1,4 +1,4 @@
-"""What a measurement changes for the whole process is as before, however it ends."""
+"""The host alone, measured: what it needs, and what it leaves behind however it ends."""
 
 import gc
 import json
@@ -9,6 +9,7 @@ from mstar_core.bench import host, sched
 from mstar_core.bench.resting import resting
 from mstar_core.cli import main
 from mstar_core.engine.opening import resolve_config
+from mstar_core.errors import RequestError
 
 
 def test_what_lives_already_is_left_alone_within_and_collected_again_behind():
@@ -36,3 +37,18 @@ def test_the_host_s_part_of_a_step_is_measured_for_a_model_with_more_inputs_than
     results = json.loads(capsys.readouterr().out)["results"]
     assert [(one["rows"], one["resident"]) for one in results] == [(2, "auto"), (2, "off")]
     assert all(one["plan_and_launch_us"] > 0 for one in results)
+
+
+def test_steps_that_the_requests_do_not_all_live_through_are_refused(capsys):
+    command = ["bench", "host", "echo", "--rows", "2", "--set", "engine.max_context=300"]
+    assert main([*command, "--steps", "300"]) == 1
+    err = capsys.readouterr().err
+    assert "got   300 steps of 2 requests" in err
+    assert "the context of 300 tokens" in err
+
+
+def test_requests_that_are_over_before_all_decode_together_are_refused():
+    """Eight prompts, one a step, and two tokens for each: the first is over by then."""
+    sets = ("engine.max_rows=8", "engine.max_context=18", "engine.token_budget=16")
+    with pytest.raises(RequestError, match="do not all decode so long together"):
+        host.measure(resolve_config("echo", sets), 8, 4, (16, 16))
