@@ -5,9 +5,10 @@
     python tools/mutate.py --table FILE.toml   another table
 
 A mutation replaces one text of one file by another, in a copy of the repository, and runs one test
-there. It is *killed* where the test fails and *survived* where it passes; *stale* where the text is
-not in the file exactly once. All named tests are first run unchanged: they must pass. The exit code
-is 1 unless every mutation was killed. The working tree is only read.
+there. It is *killed* where the test fails, or hangs, and *survived* where it passes; *stale* where
+the text is not in the file exactly once. All named tests are first run unchanged: they must pass.
+The exit code is 1 unless every mutation was killed, and 2 where none is called so. The working tree
+is only read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+LONGEST_S = 600.0
+"""A test that takes longer hangs."""
 REPOSITORY = Path(__file__).resolve().parent.parent
 COPIED = ("mstar_core", "tests", "plugins", "tools", "pyproject.toml", "README.md")
 
@@ -65,9 +68,12 @@ def passes(folder: Path, tests: Sequence[str]) -> bool:
         f"sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', *{list(tests)!r}]))"
     )
     command = [sys.executable, "-B", "-c", code]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=600
-    )
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=LONGEST_S
+        )
+    except subprocess.TimeoutExpired:
+        return False
     if done.returncode not in (0, 1):
         raise SystemExit(f"pytest could not run {' '.join(tests)}:\n{done.stdout}{done.stderr}")
     return done.returncode == 0
@@ -103,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for m in read_table(asked.table)
         if not asked.words or any(word in m.name for word in asked.words)
     ]
+    if not table:
+        say(f"no mutation of {asked.table.name} is called {' or '.join(asked.words)}")
+        return 2
     counts: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch).resolve()

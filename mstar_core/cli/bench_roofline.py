@@ -137,6 +137,8 @@ def _times(
     from mstar_core.engine import Engine
 
     with Engine.open(resolved, offline=args.offline, progress=progress_bar()) as engine:
+        for finding in engine.report.findings:  # a context beyond the model's is not measured
+            print(f"finding   {finding}", file=sys.stderr)
         vocab = engine.prompt_ids
         if vocab is None:  # prompts that are no ids cannot be made up
             return [None] * len(costs)

@@ -90,5 +90,12 @@ class PluginRecord:
 
 
 def shipped_configs(records: Sequence[PluginRecord]) -> tuple[Path, ...]:
-    """The configuration files that ready plugins ship."""
-    return tuple(file for record in records if record.state == "ready" for file in record.configs)
+    """The configuration files that plugins ship.
+
+    Of one that is broken, shadowed or incompatible too, where no ready one has that name: whoever
+    loads its model is told why.
+    """
+    ready = tuple(f for record in records if record.state == "ready" for f in record.configs)
+    others = {f.name: f for record in records if record.state in WRONG for f in record.configs}
+    names = {file.name for file in ready}
+    return (*ready, *(file for name, file in others.items() if name not in names))

@@ -1,5 +1,7 @@
 """The table of mutations: what it would replace is there, and so are its tests and its page."""
 
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -35,3 +37,11 @@ def test_each_mutation_has_a_name_of_its_own_and_a_row_on_the_page_of_testing(ro
     assert [
         row["name"] for row in table if f"| {row['name']} | `{row['test']}` |" not in page
     ] == []
+
+
+def test_a_name_that_no_mutation_has_runs_nothing(root):
+    """An empty list of tests would be all tests there are."""
+    command = [sys.executable, str(root / "tools/mutate.py"), "nothing of this name"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout == "no mutation of mutations.toml is called nothing of this name\n"

@@ -113,3 +113,13 @@ def test_a_round_that_is_broken_off_while_its_requests_come_in_frees_the_engine_
         with pytest.raises(KeyboardInterrupt):
             decode_time(engine, 2, 8, 4, 256)
     assert time.monotonic() - begun < LONGEST_WAIT_S / 3
+
+
+def test_a_context_beyond_the_model_s_is_said_and_not_measured(capsys):
+    sizes = ["--rows", "1", "--context", "9999999", "--prompts", "1", "--prompt-tokens", "8"]
+    rates = ["--tb-per-s", "2", "--tflop-per-s", "100", "--steps", "2", "--json"]
+    assert main(["bench", "roofline", "echo", *sizes, *rates]) == 0
+    out, err = capsys.readouterr()
+    decode = next(step for step in json.loads(out)["steps"] if step["span"] == 1)
+    assert decode["time"]["step_us"] is None
+    assert err.startswith("finding   engine.max_context")

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from mstar_core.cli import main
 from mstar_core.errors import ConfigError
 from mstar_core.plugins import Hardware, NameLists, discover, shipped_configs
 
@@ -289,6 +290,22 @@ def test_a_config_that_a_ready_plugin_ships_is_known_by_its_name(site):
     assert tin.as_dict()["configs"] == ["tin"]
     off = NameLists(disable=("tin",), where="--disable")
     assert folder / "tin.yaml" not in shipped_configs(discover(off))
+
+
+def test_a_config_of_a_shadowed_plugin_is_found_so_that_whoever_wants_it_is_told_why(site, capsys):
+    manifest = 'api = 1\ntitle = "t"\nconfigs = "configs"\n[offers]\nmodels = ["tin"]\n'
+    folder = site.install("tin", manifest=manifest).parent / "configs"
+    folder.mkdir()
+    (folder / "own.yaml").write_text("model: {name: tin}\n")
+    (folder / "echo.yaml").write_text("model: {name: tin}\n")
+    site.install("tin", distribution="mstar-other")
+    found = shipped_configs(discover())
+    assert folder / "own.yaml" in found
+    assert folder / "echo.yaml" not in found  # a ready plugin has one of that name
+    assert main(["check", "own"]) == 1
+    err = capsys.readouterr().err
+    assert "Error: plugin tin (mstar-tin 0.1.0)" in err
+    assert "shadowed: plugin tin is also claimed by mstar-other 0.1.0" in err
 
 
 def test_a_requirement_for_another_python_or_extra_does_not_count(site):
