@@ -286,10 +286,12 @@ def one_long(engine: Engine, concurrency: int, seconds: float) -> dict[str, Any]
     sampler = threading.Thread(target=sample)
     sampler.start()
     begin = time.perf_counter()
-    heard = ClosedLoop(engine).run(Until(engine, concurrency, seconds), concurrency)  # type: ignore[arg-type]
-    passed_s = time.perf_counter() - begin
-    over.set()
-    sampler.join()
+    try:
+        heard = ClosedLoop(engine).run(Until(engine, concurrency, seconds), concurrency)  # type: ignore[arg-type]
+        passed_s = time.perf_counter() - begin
+    finally:
+        over.set()
+        sampler.join()
     samples = [one.sample() for one in heard]
     tokens = sum(one.output_tokens for one in samples)
     return {

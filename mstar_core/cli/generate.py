@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mstar_core.cli.answer import Said
+from mstar_core.cli.arguments import count
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.streams import given_text, text_of
@@ -41,7 +42,10 @@ def add_parser(subparsers: Any) -> None:
         "--think", action=argparse.BooleanOptionalAction, help="open or close the thinking block"
     )
     parser.add_argument(
-        "--max-tokens", type=int, metavar="N", help=f"new tokens at most (default {DEFAULT_TOKENS})"
+        "--max-tokens",
+        type=count,
+        metavar="N",
+        help=f"new tokens at most (default {DEFAULT_TOKENS})",
     )
     parser.add_argument(
         "--stop",

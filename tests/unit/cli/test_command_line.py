@@ -93,6 +93,10 @@ def test_the_version_is_printed(capsys):
             "mstar-core bench host --help shows what it takes",
         ),
         (
+            ["generate", "x", "--max-tokens", "0"],
+            "mstar-core generate --help shows what it takes",
+        ),
+        (
             ["bench", "offline", "x", "--seed", "-1"],
             "mstar-core bench offline --help shows what it takes",
         ),
