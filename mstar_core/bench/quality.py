@@ -11,6 +11,7 @@ from mstar_core.bench.quality_tasks import Question
 from mstar_core.bench.stats import Figures, figures
 from mstar_core.config.sampling import SamplingSettings
 from mstar_core.engine import Engine
+from mstar_core.errors import RequestError
 from mstar_core.model.front import Request
 
 
@@ -55,7 +56,8 @@ def ask(
 ) -> tuple[list[Said], Figures]:
     """The answers in the order of ``questions``, ``at_once`` of them open at all times.
 
-    ``told`` hears how many are over. Raises RequestError for a model that does not chat.
+    ``told`` hears how many are over. Raises RequestError for a model that does not chat, and for
+    messages that it does not take.
     """
     requests = [request_of(engine, question) for question in questions]
     heard = ClosedLoop(engine, told).run(requests, at_once)
@@ -68,10 +70,13 @@ def ask(
 
 
 def request_of(engine: Engine, question: Question) -> Request:
-    """The greedy request of a question."""
-    return engine.front.chat_request(
-        question.messages, max_new_tokens=question.max_tokens, sampling=SamplingSettings()
-    )
+    """The greedy request of a question. Raises RequestError that names it, by its number."""
+    try:
+        return engine.front.chat_request(
+            question.messages, max_new_tokens=question.max_tokens, sampling=SamplingSettings()
+        )
+    except RequestError as error:
+        raise error.under(f"question {question.number}") from error
 
 
 def is_right(question: Question, said: Said) -> bool:

@@ -56,15 +56,20 @@ def run(args: argparse.Namespace) -> int:
     """Ask a model its held-out questions, greedily, and count the answers that are right.
 
     Right is the answer to the letter, ended by the model itself. docs/bench.md has the format of
-    the questions. Exit code 1 where a smaller share is right than --require asks for, and where an
-    answer differs from that of --against and is no tie.
+    the questions. Exit code 1 where a smaller share is right than --require asks for, where an
+    answer differs from that of --against and is no tie, and where every request failed.
 
     Example:  mstar-core bench quality model.yaml --require add=0.95 --out report.json
     """
     from mstar_core.bench.machine import described
     from mstar_core.bench.quality_reference import read_reference
     from mstar_core.cli.bench_quality_tables import differences_text, scores_table
-    from mstar_core.cli.bench_tables import figures_table, machine_lines, write_report
+    from mstar_core.cli.bench_tables import (
+        all_failed,
+        figures_table,
+        machine_lines,
+        write_report,
+    )
 
     _check(args)
     resolved, _ = resolve_arguments(args)
@@ -84,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
             print(differences_text(outcome))
     if args.out is not None:
         write_report("--out", args.out, written)
-    return int(bool(outcome.below(args.require) or outcome.apart))
+    failed = all_failed([outcome.figures])
+    return int(bool(failed or outcome.below(args.require) or outcome.apart))
 
 
 def _check(args: argparse.Namespace) -> None:

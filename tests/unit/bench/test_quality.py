@@ -239,3 +239,21 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_asked(
     assert command("--out", tmp_path / file) == 1
     out, err = capsys.readouterr()
     assert (out, err.splitlines()[0]) == ("", "Error: --out")
+
+
+def test_a_run_in_which_every_request_failed_fails_also_beside_one_that_failed_alike(
+    command, write, tmp_path, capsys
+):
+    """Two runs without a single token are equal to the last of them, and prove nothing."""
+    tasks = write([{**LINES[4]}], "failing.jsonl")
+    report = tmp_path / "a.json"
+    assert command("--tasks", tasks, "--out", report) == 1
+    assert command("--tasks", tasks, "--against", report) == 1
+    assert "differ     0 of 1 answers" in capsys.readouterr().out
+
+
+def test_messages_that_the_model_does_not_take_name_their_question(write, engine):
+    lines = [LINES[0], {**LINES[1], "messages": [{"role": "user", "content": 5}]}]
+    with pytest.raises(RequestError) as caught:
+        ask(engine, read_tasks(write(lines)).questions, 1)
+    assert caught.value.where.startswith("question 1.messages")
