@@ -12,6 +12,7 @@ from mstar_core.engine.opening import resolve_config
 from mstar_core.errors import RequestError
 
 
+@pytest.mark.usefixtures("nothing_frozen")
 def test_what_lives_already_is_left_alone_within_and_collected_again_behind():
     with resting():
         assert gc.get_freeze_count() > 1000
@@ -21,6 +22,15 @@ def test_what_lives_already_is_left_alone_within_and_collected_again_behind():
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.usefixtures("nothing_frozen")
+def test_what_was_left_alone_before_is_left_alone_behind():
+    gc.freeze()
+    with resting():
+        pass
+    assert gc.get_freeze_count() > 1000
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 def test_a_measurement_that_fails_amid_its_steps_leaves_nothing_frozen():
     with pytest.raises(TypeError):
         sched.measure(2, 3, None)
