@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -98,16 +99,22 @@ def tts(config):
 
 @pytest.fixture(scope="module")
 def inside(config):
-    """``inside(text, **options)``: the sound float32 ``[T]`` of an engine in this process."""
+    """``inside(text, **options)``: the sound float32 ``[T]`` of an engine in this process.
+
+    What is asked twice is made once.
+    """
     with Engine.open(str(config)) as engine:
 
+        @cache
         def run(text, *, seed, **options):
             from attrs import evolve
 
             request = engine.front.speech_request(text, **options)
             request = evolve(request, sampling=evolve(request.sampling, seed=seed))
             (result,) = engine.run([request])
-            return result.items["sound"].ravel()
+            sound = result.items["sound"].ravel()
+            sound.flags.writeable = False
+            return sound
 
         yield run
 
