@@ -20,6 +20,7 @@ from mstar_core.ops.gated_delta import cases as gdn
 from mstar_core.ops.paged_attention import AttentionStep
 from mstar_core.ops.paged_attention import cases as paged
 from mstar_core.ops.sampling import cases as sampling
+from mstar_core.step import Bucket
 
 Call = Callable[[Any], object]
 """Runs the operation once with a backend's record."""
@@ -57,11 +58,21 @@ class Subject:
 
     operation: str
     shape: str
+    rows: int
+    span: int = 1
+    """Tokens of each row."""
     geometry: Mapping[str, Any]
     num_bytes: int
     num_flops: int = 0
     make: Callable[[torch.device, torch.dtype], Call] = field(repr=False)
     """A call with inputs of its own, at random."""
+
+    @property
+    def bucket(self) -> Bucket:
+        """What a graph of it holds, as backends are asked whether they can be captured."""
+        kind = "decode" if self.span == 1 else "prefill"
+        tokens = self.rows * self.span
+        return Bucket(walk=self.operation, rows=self.rows, tokens=tokens, kind=kind)
 
 
 def subjects(sizes: Sizes, rows: Sequence[int], item: int) -> Iterator[Subject]:
@@ -125,6 +136,8 @@ def attention(sizes: Sizes, B: int, span: int, item: int) -> Subject:
     return Subject(
         operation="paged_attention",
         shape=f"{B} x {'1 token over ' + str(length) if span == 1 else span}",
+        rows=B,
+        span=span,
         geometry={"num_heads": N, "num_kv_heads": G, "head_dim": D, "page_tokens": p},
         num_bytes=keys + B * span * (3 * N + 2 * G) * D * item,
         num_flops=4 * B * N * D * (length if span == 1 else span * (span + 1) // 2),
@@ -144,6 +157,8 @@ def encoder(sizes: Sizes, B: int, item: int) -> Subject:
     return Subject(
         operation="ragged_attention",
         shape=f"{B} x {S}",
+        rows=B,
+        span=S,
         geometry={"num_heads": N, "num_kv_heads": G, "head_dim": D},
         num_bytes=2 * B * S * (N + G) * D * item,
         num_flops=4 * B * N * D * S * S,
@@ -181,6 +196,8 @@ def delta(sizes: Sizes, B: int, span: int, item: int) -> Subject:
     return Subject(
         operation="gated_delta",
         shape=f"{B} x {span}",
+        rows=B,
+        span=span,
         geometry={"num_k_heads": G, "num_v_heads": H, "k_dim": D, "v_dim": D}
         | {"conv_taps": taps, "activation": "silu"},
         num_bytes=state + T * (C + 2 * H * D) * item,
@@ -204,6 +221,7 @@ def product(shape: tuple[int, int], B: int, item: int, kind: str) -> Subject:
     return Subject(
         operation="linear",
         shape=f"{kind} {B} x {K} -> {F}",
+        rows=B,
         geometry={},
         num_bytes=(F * K + B * (left + K)) * item,
         num_flops=2 * B * F * K,
@@ -224,6 +242,7 @@ def choice(sizes: Sizes, B: int, item: int, sampled: int) -> Subject:
     return Subject(
         operation="sampling",
         shape=f"{'drawn' if sampled else 'greedy'} {B} x {V}",
+        rows=B,
         geometry={"vocab_size": V},
         num_bytes=B * V * item,
         make=make,

@@ -41,7 +41,7 @@ class OpTime:
     """Of the rounds: slowest less fastest, over the median."""
     floor_us: float
     refused: str = ""
-    """Why the backend does not take it, or what it raised; then there is no time."""
+    """Why the backend does not take it, or not in a graph, or what it raised; without a time."""
 
     @property
     def ratio(self) -> float:
@@ -155,10 +155,11 @@ def _one(
         "shape": subject.shape,
         "floor_us": here.floor_us(subject),
     }
-    refusal = backend.available(request.device) or backend.supports(request)
-    if refusal is not None:
-        return OpTime(**about, us=0.0, spread=0.0, refused=str(refusal))
     try:
+        refusal = backend.available(request.device) or backend.supports(request)
+        refusal = refusal or backend.capture_refusal(subject.bucket)  # it would be timed in a graph
+        if refusal is not None:
+            return OpTime(**about, us=0.0, spread=0.0, refused=str(refusal))
         us, spread = watch.us(_calls(watch, backend.bind(request), request, subject))
     except Exception as error:  # a kernel that fails is a line of the table, not its end
         watch.device.trim()

@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
     records = discover()
     wiring = load_plugins([r.name for r in records if r.state == "ready"], records=records)
+    for refusal in wiring.left_out:
+        print(f"finding   {refusal}", file=sys.stderr)
     machine = described("mstar-core " + " ".join(sys.argv[1:]))
     dtype = torch_dtype_named(args.dtype, torch.float32)
     times = measure(wiring.backends, args.device, dtype, args.rows, args.only)

@@ -3,6 +3,7 @@
 import sys
 from types import ModuleType
 
+import attrs
 import pytest
 import torch
 
@@ -76,6 +77,39 @@ def test_a_backend_that_refuses_or_breaks_is_a_line_without_a_time(monkeypatch):
     assert "want that" in found["never"].refused
     assert "no such kernel" in found["broken"].refused
     assert found["torch"].us > 0
+
+
+class Plans(Breaks):
+    """Plans prompts on the host, so no graph can hold them; and asks for what it was not given."""
+
+    operation, name = "paged_attention", "plans"
+
+    def supports(self, request):
+        return request.geometry["window"] if request.geometry["head_dim"] > 64 else None
+
+    def capture_refusal(self, bucket):
+        if bucket.kind == "decode":
+            return None
+        return Refusal(code="plans", where="here", got=str(bucket), want="decode", fix="nothing")
+
+
+def test_what_no_graph_can_hold_is_refused_and_not_timed(monkeypatch):
+    """A kernel that was not planned would read what another step has left, in any time."""
+    _, _, backends = core_registries()
+    here = ModuleType("offered_here")
+    here.PLANS = Plans()
+    monkeypatch.setitem(sys.modules, "offered_here", here)
+    backends.add("paged_attention", "plans", "offered_here:PLANS")
+
+    def refused(sizes):
+        found = ops.measure(backends, "cpu", torch.float32, [3], ("paged_attention",), sizes)
+        return [one.refused for one in found if one.backend == "plans"]
+
+    decode, prompt = refused(SMALL)
+    assert "no such kernel" in decode
+    assert "paged_attention 2x18" in prompt
+    wide = attrs.evolve(SMALL, heads=(1, 1, 128))
+    assert refused(wide) == ["KeyError('window')"] * 2
 
 
 def test_a_floor_is_what_bytes_or_products_take():
