@@ -48,6 +48,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.launching = False
         self._known = known
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: to be skipped by a compiler that nobody uses, torch would import all of it."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
