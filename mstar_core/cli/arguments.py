@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 
+from mstar_core.config.schema import MOST_ROWS
+
 PROMISES = ("ttft", "tpot", "e2el")
 """What ``--goodput`` may ask for."""
 
@@ -22,6 +24,15 @@ def count_or_0(text: str) -> int:
 def counts(text: str) -> list[int]:
     """Whole numbers of at least 1 with commas between them."""
     return [count(part) for part in text.split(",")]
+
+
+def row_counts(text: str) -> list[int]:
+    """Numbers of a step's rows with commas between them, each as ``engine.max_rows`` may be."""
+    found = counts(text)
+    for one in found:
+        if one > MOST_ROWS:
+            raise argparse.ArgumentTypeError(f"{one} is more rows than {MOST_ROWS}")
+    return found
 
 
 def seconds(text: str) -> float:

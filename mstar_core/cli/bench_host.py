@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mstar_core.cli.arguments import count, counts
+from mstar_core.cli.arguments import count, counts, row_counts
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.tables import columns, print_json
 
@@ -21,7 +21,11 @@ def add_host(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     _add_steps(parser)
     parser.add_argument(
-        "--rows", type=counts, default="8,64", metavar="N,N", help="rows of a step; default 8,64"
+        "--rows",
+        type=row_counts,
+        default="8,64",
+        metavar="N,N",
+        help="rows of a step; default 8,64",
     )
 
 
@@ -30,7 +34,7 @@ def add_sched(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_steps(parser)
     parser.add_argument(
-        "--rows", type=counts, default="256", metavar="N,N", help="rows of a step; default 256"
+        "--rows", type=row_counts, default="256", metavar="N,N", help="rows of a step; default 256"
     )
     parser.add_argument(
         "--waiting",

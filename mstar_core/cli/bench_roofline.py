@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mstar_core.cli.arguments import count, counts, positive
+from mstar_core.cli.arguments import count, positive, row_counts
 from mstar_core.cli.common import add_config_arguments, resolve_arguments
 from mstar_core.cli.progress import progress_bar
 from mstar_core.cli.tables import columns, print_json
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument(
         "--rows",
-        type=counts,
+        type=row_counts,
         default="1,16,64,128",
         metavar="N,N",
         help="of decode steps; default 1,16,64,128",
@@ -37,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prompts",
-        type=counts,
+        type=row_counts,
         default="1,8",
         metavar="N,N",
         help="prompts of a prompt step; default 1,8",

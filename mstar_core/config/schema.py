@@ -18,6 +18,9 @@ from mstar_core.config.located import Located
 from mstar_core.config.server import ServerConfig
 from mstar_core.errors import ConfigError
 
+MOST_ROWS = 4096
+"""Of one step."""
+
 
 def _nothing() -> Located:
     return Located({})
@@ -109,7 +112,7 @@ class EngineConfig:
 
     max_rows: int = field(
         default=32,
-        validator=whole(1, 4096, "rows"),
+        validator=whole(1, MOST_ROWS, "rows"),
         metadata=about("rows of one step, and requests admitted at once"),
     )
     token_budget: int = field(

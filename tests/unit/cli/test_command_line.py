@@ -93,6 +93,14 @@ def test_the_version_is_printed(capsys):
             "mstar-core bench host --help shows what it takes",
         ),
         (
+            ["bench", "host", "x", "--rows", "8,4097"],
+            "mstar-core bench host --help shows what it takes",
+        ),
+        (
+            ["bench", "sched", "--rows", "4097"],
+            "mstar-core bench sched --help shows what it takes",
+        ),
+        (
             ["generate", "x", "--max-tokens", "0"],
             "mstar-core generate --help shows what it takes",
         ),
