@@ -20,7 +20,7 @@ def described(command: str) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": version("torch"),
         "mstar-core": __version__,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "command": command,
     }
 
@@ -39,13 +39,21 @@ def _gpus() -> str:
     return "".join(f", {name}" for name in names)
 
 
-def _commit() -> str:
-    here = Path(__file__).parent
-    told = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return told.stdout.strip() or "not a checkout"
+def commit_of(file: Path) -> str:
+    """The commit of the checkout that ``file`` is tracked in, ``-dirty`` behind it where changed.
+
+    A file that is installed inside somebody else's checkout is of no commit.
+    """
+    if not _git(file, "ls-files", file.name):
+        return "not a checkout"
+    return _git(file, "describe", "--always", "--dirty", "--exclude=*") or "no commit"
+
+
+def _git(file: Path, *words: str) -> str:
+    """What git says beside ``file``; nothing where it fails, or is not installed."""
+    command = ["git", *words]
+    try:
+        told = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return told.stdout.strip()
