@@ -105,6 +105,9 @@ def _check(args: argparse.Namespace) -> None:
                 want="a run whose answers these may differ from",
                 fix="add --against REPORT, which --out writes",
             )
+    if args.out == "-":
+        fix = "leave --out out: --json prints the report"
+        raise UsageError(where="--out", got=args.out, want="the name of a file", fix=fix)
     if args.out is not None:
         check_report("--out", args.out)
 

@@ -226,6 +226,11 @@ def test_a_reference_must_be_a_report_over_the_same_tasks(write, tmp_path):
         read_reference(other, tasks)
 
 
+def test_a_report_goes_to_stdout_by_json_and_not_to_a_file_called_so(command, capsys):
+    assert command("--out", "-") == 2
+    assert "--json prints the report" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("flag", ["--tie", "--account"])
 def test_a_tie_without_a_run_to_compare_with_is_refused(command, flag, capsys):
     assert command(flag, 0.5) == 2
