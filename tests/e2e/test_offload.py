@@ -14,6 +14,7 @@ from mstar_core.resources.carry import CarryResource
 from mstar_core.resources.kv import KVResource
 from mstar_core.resources.state import StateResource
 from mstar_core.step import Plan
+from mstar_core.testing import fuzz
 from mstar_core.testing.cores import check_over, open_ledger, results
 from mstar_core.testing.fuzz import FuzzFailure, fuzz_ledger
 from mstar_core.testing.ledger import continuation, ledger_request
@@ -337,6 +338,7 @@ def test_the_fuzzer_finds_a_request_whose_row_of_the_tables_outlives_its_offload
 
     monkeypatch.setattr(ResidentPlanner, "release", lambda self, handle: None)
     monkeypatch.setattr(NodeRuntime, "close", closed)
+    monkeypatch.setattr(fuzz, "shrink", lambda failure, subject: failure)
     with pytest.raises(FuzzFailure, match=r"tokens|cells of device tables differ"):
         fuzz_ledger(range(0, 400), tmp_path)
 
