@@ -40,6 +40,10 @@ class Server:
     log_path: Path
     shm_before: frozenset
     address: str | None = None
+    begun: float = field(factory=time.monotonic)
+    """When it was started."""
+    start_s: float | None = None
+    """Until ``/ready`` was first seen to say 200."""
     read_from: int = 0
     """Where :attr:`news` begins in the log."""
     seen: set = field(factory=set)
@@ -109,6 +113,7 @@ class Server:
 
         self.bound()
         self.until(is_ready, timeout_s)
+        self.start_s = self.start_s or time.monotonic() - self.begun
         self.note_pids()
         return self
 
@@ -279,6 +284,7 @@ def shm():
 
 def start(tmp_path, *arguments, config="echo", port="0"):
     """Start a server; nothing is waited for."""
+    begun = time.monotonic()
     log_path = tmp_path / f"server-{time.monotonic_ns()}.log"
     place = ["--port", port] if port is not None else []
     with log_path.open("wb") as log:
@@ -288,7 +294,7 @@ def start(tmp_path, *arguments, config="echo", port="0"):
             stdout=log,
             stderr=log,
         )
-    return Server(process, log_path, shm())
+    return Server(process, log_path, shm(), begun=begun)
 
 
 @pytest.fixture

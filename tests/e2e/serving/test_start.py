@@ -34,16 +34,13 @@ def test_the_port_answers_while_the_engine_starts(serve):
     assert server.complete("hello").json["choices"][0]["text"] == "hello"
 
 
-def test_the_rows_of_the_start_up_table_add_up_to_the_wall_time(serve):
-    begun = time.monotonic()
-    server = serve().ready()
-    waited = time.monotonic() - begun
+def test_the_rows_of_the_start_up_table_add_up_to_the_wall_time(server):
     rows = re.findall(r"^  (command|engine|api|other)\s+(.*?)\s+(\d+\.\d\d)$", server.log, re.M)
     total = float(re.search(r"^  total\s+(\d+\.\d\d)$", server.log, re.M)[1])
     assert sum(float(seconds) for _, _, seconds in rows) == pytest.approx(total, abs=0.1)
     others = sum(float(seconds) for who, phase, seconds in rows if "other" in (who, phase))
     assert others <= 0.02 * total + 0.2
-    assert total <= waited + 0.05
+    assert total <= server.start_s + 0.05
     named = {(who, phase) for who, phase, _ in rows}
     assert named >= {
         ("command", "python"),
