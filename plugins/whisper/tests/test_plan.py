@@ -169,7 +169,9 @@ def test_windows_together_may_be_answered_in_any_order(tiny, transcribe):
     assert facts(segments) == facts(want)
 
 
-@pytest.mark.parametrize("at_once", [8, 32])
+@pytest.mark.parametrize(
+    "at_once", [16, *(pytest.param(n, marks=pytest.mark.long) for n in (8, 32))]
+)
 def test_transcripts_are_the_same_at_any_concurrency(tiny, transcribe, at_once):
     """WH-16: each as alone, whoever runs beside it."""
     engine = tiny(TINY[1], "engine.max_rows=8")
