@@ -14,8 +14,9 @@ from attrs import evolve, frozen
 
 from mstar_core.errors import MstarError, Refusal
 
+A_LIST = "a list, or None for no opinion"
 ANSWERS: Mapping[str, tuple[type, str]] = {
-    "union": (tuple, "a list, or None for no opinion"),
+    "union": (tuple, A_LIST),
     "any_refuses": (Refusal, "a Refusal, or None for no opinion"),
 }
 """What an answer must be for the rules that look inside, and how a person calls it."""
@@ -92,7 +93,7 @@ def _heard(hook: str, rule: str, voice: Voice) -> Answer:
         if isinstance(value, Iterable) and not isinstance(value, str):
             value = tuple(value)
         if value is not None and not isinstance(value, kind):
-            value, error = None, _no_answer(hook, voice.owner, value, words)
+            value, error = None, no_answer(hook, voice.owner, value, words)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
@@ -128,7 +129,8 @@ def _raised(hook: str, owner: str, error: BaseException) -> Refusal:
     return _failed("hook-raised", hook, owner, got, "an answer, or None for no opinion")
 
 
-def _no_answer(hook: str, owner: str, value: object, want: str) -> Refusal:
+def no_answer(hook: str, owner: str, value: object, want: str) -> Refusal:
+    """The Refusal of an answer of the wrong kind."""
     return _failed("hook-answer", hook, owner, f"the answer {value!r}", want)
 
 

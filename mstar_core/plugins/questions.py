@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mstar_core.errors import ConfigError, Refusal, Words
 from mstar_core.names import suggest
-from mstar_core.plugins.ask import ask_all
+from mstar_core.plugins.ask import A_LIST, ask_all, no_answer
 from mstar_core.plugins.faces import (
     SaysCaptureRefusal,
     SaysCombinedSplits,
@@ -73,6 +73,9 @@ def collect_combined_splits(
     refusals = list(asked.findings)
     claims: dict[str, list[tuple[str, CombinedSplit]]] = {}
     for answer in asked.answers:
+        if not isinstance(answer.value, tuple | None):
+            refusals.append(no_answer("combined_splits", answer.plugin, answer.value, A_LIST))
+            continue
         for split in answer.value or ():
             where = f"node {node}: combined_splits of {answer.plugin}"
             _known(where, str(getattr(split, "walk", split)), combined)

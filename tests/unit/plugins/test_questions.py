@@ -145,6 +145,27 @@ def test_a_split_of_an_unknown_walk_is_an_error_with_the_nearest():
     assert raised.value.fix == "write 'mixed'"
 
 
+@pytest.mark.parametrize("answer", [7, "mixed", split()])
+def test_what_is_no_list_of_splits_is_refused_naming_who_said_it(answer):
+    resources = {"attention": Thing(splits=(split(),)), "delta": Thing(splits=answer)}
+    splits, refusals = collect_combined_splits(
+        Wiring.of_core(), "text", resources, {"mixed": ("prefill",)}
+    )
+    assert splits == {"mixed": split()}
+    assert [(r.code, r.owner) for r in refusals] == [("hook-answer", "delta")]
+
+
+def test_what_is_no_split_and_no_walk_is_an_error_that_shows_it():
+    with pytest.raises(ConfigError) as raised:
+        collect_combined_splits(
+            Wiring.of_core(), "text", {"kv": Thing(splits=("mixd",))}, {"mixed": ()}
+        )
+    assert (raised.value.got, raised.value.fix) == ("mixd", "write 'mixed'")
+    with pytest.raises(ConfigError) as raised:
+        collect_resident_walks(Wiring.of_core(), "text", Node((7,)), {}, ("decode",))
+    assert raised.value.got == "7"
+
+
 def test_every_objection_to_a_capture_is_collected(site):
     code = """
 from mstar_core.errors import Refusal
