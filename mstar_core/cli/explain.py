@@ -65,8 +65,21 @@ def read_options(resolved: Resolved, records: Sequence[PluginRecord]) -> None:
                     want=answer.error.want,
                     fix=answer.error.fix,
                 )
+            if answer.value is not None and not _is_schema(answer.value):
+                raise PluginError(
+                    where=f"{answer.plugin}: config_schema",
+                    got=answer.value,
+                    want="an attrs class, or None for no opinion",
+                    fix=f"report it to the authors of {owner.distribution}",
+                )
             if answer.value is not None:
                 resolved.structure_options(answer.value, owner=owner.distribution)
+
+
+def _is_schema(answer: object) -> bool:
+    from attrs import has
+
+    return isinstance(answer, type) and has(answer)
 
 
 def note_generation_defaults(resolved: Resolved) -> None:

@@ -20,6 +20,8 @@ ANSWERS: Mapping[str, tuple[type, str]] = {
     "any_refuses": (Refusal, "a Refusal, or None for no opinion"),
 }
 """What an answer must be for the rules that look inside, and how a person calls it."""
+REFUSALS = frozenset({"doctor_checks", "review_plan"})
+"""Hooks whose lists hold Refusals."""
 
 
 @frozen(kw_only=True)
@@ -87,19 +89,30 @@ def ask_all(hook: str, rule: str, voices: Sequence[Voice]) -> Asked:
 def _heard(hook: str, rule: str, voice: Voice) -> Answer:
     started = time.perf_counter()
     value, error = None, None
-    kind, words = ANSWERS.get(rule, (object, ""))
     try:
         value = voice.call()
         if isinstance(value, Iterable) and not isinstance(value, str):
             value = tuple(value)
-        if value is not None and not isinstance(value, kind):
-            value, error = None, no_answer(hook, voice.owner, value, words)
+        if (want := _wanted(hook, rule, value)) is not None:
+            value, error = None, no_answer(hook, voice.owner, value, want)
     except KeyboardInterrupt:
         raise
     except BaseException as raised:
         error = _raised(hook, voice.owner, raised)
     seconds = time.perf_counter() - started
     return Answer(plugin=voice.owner, value=value, error=error, seconds=seconds)
+
+
+def _wanted(hook: str, rule: str, value: Any) -> str | None:
+    """What an answer should have been; None for one that may be."""
+    kind, words = ANSWERS.get(rule, (object, ""))
+    if value is None:
+        return None
+    if not issubclass(type(value), kind):
+        return words
+    if hook in REFUSALS and not all(isinstance(item, Refusal) for item in value):
+        return "a list of Refusals, or None for no opinion"
+    return None
 
 
 def _agreed(asked: Asked, opinions: Sequence[Answer]) -> Asked:

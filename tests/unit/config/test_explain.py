@@ -117,3 +117,15 @@ def test_what_is_wrong_is_told_on_stderr_with_its_exit_code(
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["7", "int"])
+def test_options_that_are_no_class_of_attrs_are_told_as_the_plugin_s_fault(
+    explain, tmp_path, answer
+):
+    plugin = tmp_path / "site" / "mstar_scripted" / "plugin.py"
+    plugin.write_text(PLUGIN.replace("return Options", f"return {answer}"))
+    done = explain("shipped")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: scripted: config_schema\n")
+    assert "want  an attrs class" in done.stderr

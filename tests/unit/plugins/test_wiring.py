@@ -74,6 +74,13 @@ def test_an_answer_that_holds_no_items_is_a_finding_and_the_others_count(answer)
     assert finding.got == f"the answer {answer!r}"
 
 
+@pytest.mark.parametrize("hook", ["doctor_checks", "review_plan"])
+def test_a_list_of_what_are_no_refusals_is_a_finding(hook):
+    asked = ask_all(hook, "union", voices(a=["old driver"], b=[no("x")], c=[]))
+    assert asked.value == (no("x"),)
+    assert [(f.code, f.owner) for f in asked.findings] == [("hook-answer", "a")]
+
+
 @pytest.mark.parametrize("answer", ["too wide", False, [no("x")]])
 def test_who_says_something_else_than_a_refusal_objects(answer):
     asked = ask_all("capture_refusal", "any_refuses", voices(a=answer, b=None))
