@@ -118,6 +118,8 @@ class BackendChooser:
     ) -> tuple[BackendOffer, Backend]:
         names = tuple(offer.name for offer, _ in fit)
         asked = self.wiring.ask("choose_backend", request=request, candidates=names)
+        for failed in asked.findings:
+            log.warning("%s", failed)
         if asked.value is None:
             return fit[0]
         found = next((pair for pair in fit if pair[0].name == asked.value), None)

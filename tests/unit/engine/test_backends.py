@@ -94,7 +94,7 @@ def choose(monkeypatch):
             record = PluginRecord(
                 name="taste", distribution="mstar-taste", version="1", origin="path", module="taste"
             )
-            hooks = {"choose_backend": lambda arguments: prefers}
+            hooks = {"choose_backend": prefers if callable(prefers) else lambda given: prefers}
             wiring.active["taste"] = ActivePlugin(record=record, hooks=hooks)
         return BackendChooser(
             wiring=wiring, device="cpu", dtype=dtype, settings={"text": settings or {}}
@@ -178,3 +178,12 @@ def test_a_plugin_prefers_one_of_those_that_apply_and_no_other(choose):
     error = raised.value
     assert error.where == "choose_backend of taste"
     assert (error.want, error.fix) == ("None, or one of: plain, torch", "write 'torch'")
+
+
+def test_a_plugin_that_fails_to_prefer_any_is_warned_of(choose, caplog):
+    def lost(arguments):
+        raise RuntimeError("lost")
+
+    chooser = choose(prefers=lost)
+    assert chooser.bind("text", "sampling", {}) == "plain's record"
+    assert "taste: choose_backend: RuntimeError: lost" in caplog.text
