@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix long kit clean
+.PHONY: help setup demo test check fix long kit clean $(wildcard plugins/*/tests)
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,8 @@ TALK := "Hello!" "What is 348 + 275?" "Reverse QXKBD" "Count from 7 to 12." \
 	"Anna is in the park. Ben is in the barn. Anna goes to the library. Where is Anna?" \
 	"Where is Ben?" "What is the capital of France?" "Write a sentence about the fox." "Goodbye!"
 PACKAGES := . $(patsubst %/,%,$(sort $(dir $(wildcard plugins/*/pyproject.toml))))
+SUITES := $(shell du -s plugins/*/tests | sort -rn | cut -f2)
+QUICK = $(BIN)/python -m pytest -q -m "not long and not gpu"
 SOURCES := mstar_core plugins tests
 export OMP_NUM_THREADS ?= 1
 
@@ -60,15 +62,15 @@ else
 	echo "  make demo MODEL=WHISPER-FOLDER AUDIO=FILE.wav"
 endif
 
-# One pytest process per package, so that no package's tests lean on another's.
+# No package's tests lean on another's. The core's are shared out over processes, in runs of
+# neighbours with fixtures in common; then the plugins', JOBS beside each other, the longest first.
 test: setup
-	@for package in $(PACKAGES); do
-		test -d "$$package/tests" || continue
-		echo "== $$package"
-		$(BIN)/python -m pytest "$$package/tests" -n $(JOBS) -q -m "not long and not gpu" $(T) || code=$$?
-		test "$${code:-0}" = 0 -o "$${code:-0}" = 5 || exit $$code
-		code=0
-	done
+	@$(QUICK) tests -n $(JOBS) --dist worksteal $(T) || test $$? = 5
+	$(MAKE) --no-print-directory --output-sync --jobs $(JOBS) $(SUITES)
+
+$(SUITES):
+	@echo "== $(@:%/tests=%)"
+	$(QUICK) $@ $(T) || test $$? = 5
 
 check: setup
 	$(BIN)/ruff format --check $(SOURCES)
