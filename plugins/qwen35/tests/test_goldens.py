@@ -19,16 +19,22 @@ def request(prompt, steps):
 
 
 @pytest.mark.parametrize(
-    ("graphs", "in_flight"),
-    [pytest.param("off", 0, marks=pytest.mark.long), ("off", 2), ("recorder", 1)],
+    ("graphs", "in_flight", "every"),
+    [
+        pytest.param("off", 0, 4, marks=pytest.mark.long),
+        ("off", 2, 1),
+        ("recorder", 1, 3),
+        pytest.param("recorder", 1, 1, marks=pytest.mark.long),
+    ],
 )
 def test_sixteen_slow_prompts_alone_and_eight_at_a_time(
-    slow, slow_cases, open_engine, graphs, in_flight
+    slow, slow_cases, open_engine, graphs, in_flight, every
 ):
+    """``every``: of so many requests one is asked alone, too."""
     sets = (f"engine.graphs={graphs}", f"engine.in_flight={in_flight}")
     with open_engine(slow, *sets) as engine:
         together = engine.run([request(c["prompt"], 64) for c in slow_cases])
-        some = slow_cases if in_flight else slow_cases[::4]
+        some = slow_cases[::every]
         alone = [engine.run([request(c["prompt"], 64)])[0] for c in some]
     assert [r.ids for r in together] == [c["greedy"] for c in slow_cases]
     assert [r.ids for r in alone] == [c["greedy"] for c in some]

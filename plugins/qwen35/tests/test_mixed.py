@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,11 @@ MODES = {
     "resident": ("engine.graphs=recorder",),
 }
 BUDGETS = (1, 7, 16, 64, 65, 256)
+ALWAYS = {(1, "eager"), (7, "host-planned"), (7, "resident"), *product((64,), MODES)}
+WAYS = [
+    way if way in ALWAYS else pytest.param(*way, marks=pytest.mark.long)
+    for way in product(BUDGETS, MODES)
+]
 NEW = 12
 EVERY = 3
 NEAR = 5e-5
@@ -93,12 +100,9 @@ def alone(tmp_path_factory, slow, cases):
     return states
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "budget", [b if b in BUDGETS[::3] else pytest.param(b, marks=pytest.mark.long) for b in BUDGETS]
-)
+@pytest.mark.parametrize(("budget", "mode"), WAYS)
 def test_prompts_that_land_among_decodes_change_no_token_and_no_state(
-    tmp_path, slow, cases, alone, mode, budget
+    tmp_path, slow, cases, alone, budget, mode
 ):
     """GDN-02, GDN-20: mixed and not, at every budget of a chunk, over memory full of rubbish."""
     for mixed in ("on", "off"):
