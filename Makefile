@@ -28,7 +28,7 @@ TALK := "Hello!" "What is 348 + 275?" "Reverse QXKBD" "Count from 7 to 12." \
 PACKAGES := . $(patsubst %/,%,$(sort $(dir $(wildcard plugins/*/pyproject.toml))))
 SUITES := $(shell du -s plugins/*/tests | sort -rn | cut -f2)
 QUICK = $(BIN)/python -m pytest -q -m "not long and not gpu"
-SOURCES := mstar_core plugins tests
+SOURCES := mstar_core plugins tests tools conftest.py
 export OMP_NUM_THREADS ?= 1
 
 help:
