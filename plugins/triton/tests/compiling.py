@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource, GluonJITFunction
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from mstar_core.bench.op_subjects import Sizes, attention, delta, subjects
 from mstar_core.launch import door
@@ -30,6 +31,8 @@ POINTERS = {
     torch.int64: "*i64",
     torch.bool: "*i1",
 }
+MANY = 2048
+"""Rows of a product that is no longer one of few."""
 OPTIONS = {"num_warps", "num_stages", "enable_fp_fusion", "maxnreg", "launch_pdl"}
 
 
@@ -57,7 +60,10 @@ def source_of(kernel, values):
         if name in constant or value is None or one:
             signature[name], constexprs[name] = "constexpr", value
             continue
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, TensorDescriptor):
+            element = POINTERS[value.base.dtype][1:]
+            signature[name] = f"tensordesc<{element}{value.block_shape}>"
+        elif isinstance(value, torch.Tensor):
             signature[name] = POINTERS[value.dtype]
         elif type(value) is int:
             signature[name] = "i32" if abs(value) < 1 << 31 else "i64"
@@ -90,7 +96,8 @@ def main(target, operation):
     (record,) = [record for record in discover() if record.name == "triton"]
     load_one(record, wiring, None)
     with door(lambda launched, args, kwargs: compile_for(TARGETS[target], launched, args, kwargs)):
-        for subject in subjects(Sizes(prompts=(8,)), [1, 64], 2):
+        rows = [1, 64, *([MANY] if operation == "linear" else [])]
+        for subject in subjects(Sizes(prompts=(8,)), rows, 2):
             if subject.operation == operation:
                 print(subject.shape)
                 run(wiring.backends.resolve(operation, "triton"), subject)

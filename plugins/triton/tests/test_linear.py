@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+from mstar_core.launch import door
 from mstar_core.ops.backend import BindRequest
 from mstar_core.ops.cases import normal, seeded
 from mstar_core.ops.functional import rms_norm
 from mstar_core.ops.linear import reference
 from mstar_triton.backend import Cells
-from mstar_triton.linear import streamed
+from mstar_triton.linear import many, streamed
 from mstar_triton.linear.backend import BACKEND
 from mstar_triton.linear.launches import MOST_ROWS, Ends, few_rows, taken, tiles
 
@@ -145,6 +146,100 @@ def test_streamed_tiles_follow_from_rows_and_outputs():
     assert chosen(64, 5120, 1024) == [1, 64, 128, 8, 5, 5]
     assert chosen(128, 3584, 1024, gated=True) == [1, 128, 64, 16, 8, 8]
     assert chosen(2, 2560, 9216) == [3, 16, 256, 12, 4, 4]
+
+
+MANY = [(130, 72, 40), (200, 136, 200), (300, 128, 64)]
+LARGE = [
+    (129, 3584, 1024), (130, 1024, 3584), (256, 3584, 1024), (300, 1000, 200), (517, 2048, 2056),
+    (1000, 3584, 1024), (2048, 1024, 3584), (2048, 3584, 1024), (4096, 1024, 3584),
+    (4096, 3584, 1024),
+]  # fmt: skip
+
+
+def within_nan(x):
+    """The same numbers, with NaN around them: in the rows' other half, and before and behind."""
+    wide = x.new_full((len(x) + 16, 2 * x.shape[1]), float("nan"))
+    wide[8:-8, : x.shape[1]] = x
+    return wide[8:-8, : x.shape[1]]
+
+
+def amid_nan(weight):
+    """The same, contiguous, with NaN before and behind."""
+    wide = weight.new_full((len(weight) + 16, weight.shape[1]), float("nan"))
+    wide[8:-8] = weight
+    return wide[8:-8]
+
+
+def many_and_fp32(size, dtype, device, tile):
+    """``(found, wanted)`` of a gated product and of one with a residual, of parts of wider rows."""
+    T, K, N = size
+    g = seeded(size)
+    made = [normal(g, T, K), normal(g, 2 * N, K) * K**-0.5, normal(g, T, N)]
+    x, weight, residual = (t.to(device, dtype) for t in made)
+    x, residual, weight = within_nan(x), within_nan(residual), amid_nan(weight)
+    both, half = x.float() @ weight.float().T, weight[:N]
+    gate, up = both.chunk(2, -1)
+    wanted = [gate * gate.sigmoid() * up, residual.float() + gate]
+    return [many.many_rows(x, weight, tile), many.many_rows(x, half, tile, residual)], wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("size", "device"),
+    [*((s, "cpu") for s in MANY), *(pytest.param(s, "cuda", marks=pytest.mark.gpu) for s in LARGE)],
+    ids=str,
+)
+@pytest.mark.parametrize("tile", [tile for _, *tile in many.TILES], ids=str)
+def test_a_product_of_many_rows_has_gate_and_residual_inside(size, device, tile, dtype):
+    if device == "cuda" and not streamed.hopper(torch.device("cuda", 0)):
+        pytest.skip("no Hopper")
+    found, wanted = many_and_fp32(size, dtype, device, tile)
+    for got, want in zip(found, wanted, strict=True):
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.float(), want, atol=4e-2, rtol=4e-2)
+    for _ in range(2 if device == "cuda" else 0):
+        again, _ = many_and_fp32(size, dtype, device, tile)
+        assert all(map(torch.equal, again, found))
+
+
+def test_tiles_of_many_rows_fill_the_device_or_are_a_librarys():
+    """As they were faster; of rows that nearly empty the last round a library's are."""
+    gates = {T: many.tile_of(T, 1024, 7168, gated=True) for T in (192, 512, 768, 1024, 4096)}
+    assert gates == {192: None, 512: (128, 3), 768: None, 1024: (128, 3), 4096: (128, 3)}
+    assert many.tile_of(4096, 1025, 7168, gated=True) is None
+    rest = {
+        T: many.tile_of(T, 3584, 1024, gated=False) for T in (512, 1024, 1280, 2048, 2560, 4096)
+    }
+    assert [rest[T] for T in (512, 1280, 2560)] == [None] * 3
+    assert [rest[T] for T in (1024, 2048, 4096)] == [(64, 8), (128, 6), (128, 3)]
+
+
+def test_many_rows_launch_a_product_and_nothing_behind_it(ops, monkeypatch):
+    monkeypatch.setattr(many, "hopper", lambda device: True)
+    monkeypatch.setattr(many, "FULL", 0)
+    x, weight = torch.zeros(130, 64).bfloat16(), torch.zeros(128, 64).bfloat16()
+    names = []
+
+    def keep(kernel, args, kwargs):
+        names.append(kernel.__name__ if hasattr(kernel, "__name__") else str(kernel))
+        kernel(*args, **kwargs)
+
+    with door(keep):
+        ops.norm_gated(x, torch.ones(64), weight, eps=1e-5)
+        ops.linear_residual(x, weight[:64], x)
+    assert len(names) == 3, names  # the norm, and a product each
+
+
+def test_rows_that_the_accelerator_cannot_copy_are_left_to_the_library(monkeypatch):
+    monkeypatch.setattr(many, "hopper", lambda device: True)
+    monkeypatch.setattr(many, "FULL", 0)
+    x, weight = torch.zeros(130, 80).bfloat16(), torch.zeros(32, 64).bfloat16()
+    assert many.many(x[:, :64], weight, x[:, :32])
+    assert not many.many(x[:128, :64], weight)
+    assert not many.many(x[:, 1:65], weight)
+    assert not many.many(x[:, :64], weight[:24])
+    assert not many.many(x[:, :64].float(), weight)
+    assert not many.many(x[:, :64], weight, torch.zeros(32, 130).bfloat16().t())
 
 
 def test_rows_that_begin_anywhere_are_not_streamed(monkeypatch):

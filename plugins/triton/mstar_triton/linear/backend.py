@@ -1,7 +1,8 @@
 """``linear``: few rows in kernels of this plugin, the products of more rows by torch.
 
-With more rows the weight is no longer all that is read, and a library's product wins. What stands
-before and behind it is a kernel here all the same.
+With more rows the weight is no longer all that is read, and a library's product wins, but on Hopper
+where a gate or a residual stands behind it and tiles fill the device. What stands before and behind
+a library's is a kernel here all the same.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mstar_triton.linear.launches import (
     one_row,
     taken,
 )
+from mstar_triton.linear.many import many, many_rows
 from mstar_triton.linear.streamed import streamed, streams
 
 
@@ -47,7 +49,11 @@ class Products:
     def norm_gated(self, x_TH: Tensor, norm_H: Tensor, weight_EH: Tensor, *, eps: float) -> Tensor:
         """See :class:`~mstar_core.ops.linear.contract.NormGated`."""
         if not taken(x_TH, weight_EH):
-            return gated(reference.linear(normed(x_TH, norm_H, eps), weight_EH))
+            x_TH = normed(x_TH, norm_H, eps)
+            tile = many(x_TH, weight_EH)
+            if tile is not None:
+                return many_rows(x_TH, weight_EH, tile)
+            return gated(reference.linear(x_TH, weight_EH))
         return self._product(x_TH, weight_EH, Ends(norm_H=norm_H, eps=eps, gated=True))
 
     def linear_residual(
@@ -59,6 +65,9 @@ class Products:
     ) -> Tensor:
         """See :class:`~mstar_core.ops.linear.contract.LinearResidual`."""
         if not (taken(x_TF, weight_HF) and residual_TH.stride(-1) == 1):
+            tile = many(x_TF, weight_HF, residual_TH) if bias_H is None else None
+            if tile is not None:
+                return many_rows(x_TF, weight_HF, tile, residual_TH)
             if bias_H is None and x_TF.dim() == 2:
                 return torch.addmm(residual_TH, x_TF, weight_HF.t())
             return reference.linear_residual(x_TF, weight_HF, residual_TH, bias_H)
