@@ -123,6 +123,26 @@ def test_allocated_memory_that_nobody_writes_is_poison_at_each_replay(rig):
         graph.outputs["y"].zero_()
 
 
+def test_what_an_operation_leaves_behind_its_result_is_poison_at_each_replay(rig):
+    def first_of_two(x):
+        two = x.new_zeros(2, *x.shape)
+        two[0] = x
+        return two[0]
+
+    own = torch.library.Library("recorder_test", "DEF")
+    own.define("first_of_two(Tensor x) -> Tensor")
+    own.impl("first_of_two", first_of_two, "CPU")
+    rig.x.copy_(torch.arange(1.0, 5.0))
+    graph = rig.capture(
+        lambda: torch.ops.recorder_test.first_of_two(rig.x).as_strided((2, 4), (4, 1))
+    )
+    for _ in range(2):
+        graph.replay()
+        assert graph.outputs["y"][0].tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert graph.outputs["y"][1].isnan().all()
+        graph.outputs["y"].zero_()
+
+
 def test_an_index_that_nobody_writes_fails_the_replay_and_names_the_operation(rig):
     writes = [True, True]  # the warm-up and the recording, not the replay
 
