@@ -155,6 +155,13 @@ def test_prompts_of_few_and_many_programs_are_the_definition(programs, device, m
     assert_same((both(case, device, torch.bfloat16)[0], found[0]), 0.0)
 
 
+@each_device
+def test_a_prompt_behind_a_window_wider_than_a_block_of_tokens_is_the_definition(device):
+    rows = ((3, False), (40, True), (50, False))
+    case = cases.Case(name="taps", rows=rows, num_k_heads=1, num_v_heads=1, taps=20)
+    assert_same(both(case, device, torch.float32), contract.TOLERANCE[torch.float32])
+
+
 @pytest.mark.gpu
 @PROGRAMS
 def test_three_runs_are_equal_to_the_bit(programs, monkeypatch):

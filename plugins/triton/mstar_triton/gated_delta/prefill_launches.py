@@ -14,7 +14,7 @@ from mstar_triton.gated_delta.prefill_kernels import CHUNK, chunk_kernel, scan_k
 from mstar_triton.gated_delta.token_kernels import finish_kernel, mix_kernel
 
 TOKENS = 16
-"""Of a block that is mixed or finished; a row's first tokens behind its window are fewer."""
+"""Of a block that is finished, or mixed: there a window's tokens fit too, however many."""
 NARROWEST = 64
 """Features of a tile of fp16 that is multiplied: those of 32 ended in faults of memory."""
 FEW_PROGRAMS = 132
@@ -28,7 +28,7 @@ def prefill(
     """All tokens of rows that are not of the lead into ``out_TV``."""
     T, B, H = len(x.qkv_TC), len(plan.slots_B), sizes.num_v_heads
     G, D, E, K = sizes.num_k_heads, sizes.k_dim, sizes.v_dim, sizes.conv_taps
-    C, chunks, blocks = sizes.channels, triton.cdiv(T, CHUNK.value) + B, triton.cdiv(T, TOKENS)
+    C, chunks, mixing = sizes.channels, triton.cdiv(T, CHUNK.value) + B, max(TOKENS, pow2(K - 1))
     rows = (plan.slots_B.contiguous(), plan.fresh_B.contiguous())
     at, half = (plan.q_starts_B, plan.q_lens_B, plan.num_lead_1), out_TV.dtype == torch.bfloat16
     element = torch.float16 if half else torch.float32
@@ -47,10 +47,10 @@ def prefill(
         "PRECISION": "tf32x3" if out_TV.dtype == torch.float16 and not AMD else "ieee",
     }
     launch(
-        mix_kernel[(blocks + B, 2 * G + H)],
+        mix_kernel[(triton.cdiv(T, mixing) + B, 2 * G + H)],
         x.qkv_TC, weights.conv_CK, pools.conv_SCK, *rows, *at, plan.col_T, mixed, tops,
         x.qkv_TC.stride(0), pools.conv_SCK.stride(0), T, G=G, D=D, E=E, C=C, K=K,
-        BLOCK_T=TOKENS, BLOCK_C=pow2(max(D, E)), BLOCK_K=int(triton.next_power_of_2(K)),
+        BLOCK_T=mixing, BLOCK_C=pow2(max(D, E)), BLOCK_K=int(triton.next_power_of_2(K)),
         num_warps=4, **FUSED,
     )  # fmt: skip
     launch(
@@ -66,7 +66,7 @@ def prefill(
         pools.ssm_SHDE.stride(0), B, **sizes.constants, C=C, **tiles, **part, **FUSED,
     )  # fmt: skip
     launch(
-        finish_kernel[(blocks, H)],
+        finish_kernel[(triton.cdiv(T, TOKENS), H)],
         o, x.z_TV, weights.norm_D, rows[0], plan.row_T, plan.num_lead_1, out_TV,
         x.z_TV.stride(0), weights.eps, T, H=H, E=E, BLOCK_T=TOKENS, BLOCK_E=pow2(E), num_warps=4,
         **FUSED,
