@@ -20,14 +20,6 @@ def recordings(speech):
     return {file.stem: read_audio(file) for file in sorted(speech.glob("*.wav"))}
 
 
-@pytest.fixture(scope="module")
-def engine(real_weights, tmp_path_factory):
-    file = tmp_path_factory.mktemp("real") / "whisper.yaml"
-    file.write_text(f"model: {{name: whisper, path: '{real_weights}', dtype: fp32}}\n")
-    with Engine.open(file, ["engine.max_rows=4"], offline=True) as opened:
-        yield opened
-
-
 def reference_tokens(folder, recordings, **wishes):
     from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
